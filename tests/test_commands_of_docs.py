@@ -50,10 +50,10 @@ def talk(folder: Path, suffix: str) -> Path:
 
 def video_mme(folder: Path) -> None:
     """Two questions of Video-MME, made up, about two videos."""
-    row = {"duration": "short", "domain": "Knowledge", "sub_category": "Astronomy", "task_type": "Counting Problem"}
+    video = {"duration": "short", "domain": "Knowledge", "sub_category": "Astronomy", "task_type": "Counting Problem"}
     options = ["A. One.", "B. Two.", "C. Three.", "D. Four."]
     rows = [
-        {**row, "video_id": f"00{n}", "videoID": f"v{n}", "url": f"https://www.youtube.com/watch?v=v{n}"}
+        {**video, "video_id": f"00{n}", "videoID": f"v{n}", "url": f"https://www.youtube.com/watch?v=v{n}"}
         | {"question_id": f"00{n}-1", "question": "How many?", "options": options, "answer": "C"}
         for n in (1, 2)
     ]
@@ -142,8 +142,8 @@ def _starts_and_stops(words: list[str]) -> None:
     """A server says where it is, or waits for its client, and ends in order."""
     port = ["--port", "0"] if words[0] == "serve" else []
     command = [sys.executable, "-m", "gridprobe", *words, *port]
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **streams) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin and process.stderr
         if words[0] == "mcp":
             process.stdin.close()

@@ -188,7 +188,7 @@ def test_a_collage_or_another_order_leaves_the_context_out() -> None:
         ({"rotations": 0}, "rotations must be a whole number from 1 to 26, got 0"),
         ({"refine": True, "effort": "focus"}, "effort=focus takes none"),
         ({"prompt_order": "text_first"}, "needs prompt_order=frames_first"),
-        ({"timestamps": "paper"}, "an overview shows true times"),
+        ({"preset": "paper", "effort": "auto", "context": None}, "an overview shows true times"),
         ({"signal": "gain"}, "unknown setting 'signal'"),
     ],
 )

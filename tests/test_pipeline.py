@@ -525,9 +525,7 @@ def test_a_selection_of_everything_has_no_context() -> None:
     assert len(model.requests[-1].groups) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"show": "collage"}, {"show": "importance"}, {"preset": "paper"}, {"timestamps": "paper"}]
-)
+@pytest.mark.parametrize("options", [{"show": "collage"}, {"show": "importance"}, {"preset": "paper"}])
 def test_context_refuses_what_would_break_the_order_of_time(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="context=small"):
         ask(gray_pool(9), QUESTION, model=eyes_anywhere(), context="small", **options)
@@ -543,7 +541,7 @@ def test_open_footage_that_was_sampled_otherwise_is_refused(numbered: Path) -> N
     with pytest.raises(UsageError, match="the open video was sampled with num_frames=144, but the settings say 16"):
         gp.Session(footage, model=model, k=4, **PUBLISHED)
     with pytest.raises(UsageError, match="sampled with sampling='middle', but the settings say 'linspace'"):
-        gp.Session(footage, model=model, sampling="linspace", **PUBLISHED)
+        gp.Session(footage, model=model, preset="paper", precision="auto")
 
 
 def test_the_callers_frames_are_recorded_as_not_sampled() -> None:

@@ -104,9 +104,6 @@ class Options:
     rotations: int = setting(
         1, "in how many orders the options are shown; 1 is off", low=1, high=MAX_OPTIONS, request=True
     )
-    sampling: Literal["middle", "linspace"] = setting(
-        "middle", "the middle of each of K² equal parts, or evenly from the first frame to the last"
-    )
     precision: Literal["exact", "keyframe", "auto"] = setting(
         "auto", "whether a keyframe near a sampled moment may stand for it"
     )
@@ -118,7 +115,6 @@ class Options:
         request=True,
     )
     packing: Packing = setting("single", "frames one by one, or fused in pairs as published")
-    timestamps: Timestamps = setting("true", "true times of frames, or those of a 24 fps clip as published")
     prompt_order: PromptOrder = setting("frames_first", "what the model reads first")
     small: FrameSize = setting(PROBE, "size of the small frames: in probes, in the overview and as context")
     full: FrameSize = setting(NATIVE, "size of the kept frames")
@@ -162,6 +158,16 @@ class Options:
         """Which of equally important frames are kept: an even sample of them, unless the preset is a published one."""
         published: dict[str, Ties] = {"paper": "earliest", "authors": "argsort"}
         return published.get(self.preset, "spread")
+
+    @property
+    def sampling(self) -> Literal["middle", "linspace"]:
+        """The middle of each of K² equal parts; the published presets sample from the first frame to the last."""
+        return "linspace" if self.preset in PUBLISHED else "middle"
+
+    @property
+    def timestamps(self) -> Timestamps:
+        """The true times of frames; the published presets show those of a 24 fps clip."""
+        return "paper" if self.preset in PUBLISHED else "true"
 
     @property
     def sample(self) -> SampleSpec:
@@ -360,6 +366,8 @@ def parse_value(text: str) -> Any:
         return text
 
 
+PUBLISHED = ("paper", "authors")
+"""The presets whose clips are sampled and timed as published."""
 AUTO = {"default": "noise", "paper": "shape", "authors": "authors", "gridworld": "noise"}
 """Preset -> the rule behind frames="auto"."""
 ENCODER = {"gridworld": "embedded"}
@@ -374,10 +382,8 @@ QWEN_VIDEO = replace(NATIVE, twice=True, min_pixels=131_072, total_pixels=117_96
 """How qwen_vl_utils sizes a list of frames: 128 to 768 tokens of 32×32 pixels each, and 115,200 together."""
 PAPER = Options(
     preset="paper",
-    sampling="linspace",
     precision="exact",
     packing="pairs",
-    timestamps="paper",
     small=FrameSize(square=PROBE_SIDE),
     full=QWEN_VIDEO,
     probe_input="shrunk",
@@ -449,19 +455,19 @@ class Plan:
         if self.refine and self.overview is None:
             raise UsageError("refine looks again where an overview is not sure; effort=focus takes none")
         if self.overview is not None and "paper" in (self.overview.timestamps, self.view.timestamps):
-            raise UsageError('an overview shows true times; use effort=focus with timestamps="paper"')
+            raise UsageError("an overview shows true times, the published presets do not; use effort=focus with them")
         untimed = self.show != "time" or self.view.timestamps == "paper"
         if untimed and self.selector.extra_frames(1, 2):
             raise UsageError(
                 f"the selector {self.selector.name!r} shows frames of several sizes, merged by their true times; "
-                'leave out show=importance, show=collage and timestamps="paper"'
+                "leave out show=importance and show=collage, or take another preset than the published ones"
             )
         if self.context is None:
             return
         if self.show != "time":
             raise UsageError(f"context=small shows all frames in time order; leave out show={self.show}")
         if "paper" in (self.context.timestamps, self.view.timestamps):
-            raise UsageError('context=small merges frames by their true times; timestamps="paper" hides them')
+            raise UsageError("context=small merges frames by their true times, which the published presets hide")
 
     @property
     def open_rule(self) -> OpenRule:

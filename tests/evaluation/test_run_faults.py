@@ -119,7 +119,7 @@ def test_e08_64_open_files_are_enough(tmp_path: Path) -> None:
         ({"k": 3}, "k was 2"),
         ({"model": MockModel(toy_runs.answer, name="other")}, "toy"),
         ({"template": "paper"}, "template"),
-        ({"timestamps": "none"}, "timestamps"),
+        ({"packing": "pairs"}, "packing"),
         ({"precision": "keyframe"}, "precision"),
         ({"limit": 4}, "limit was null"),
         ({"subtitles": "concat"}, "subtitles was"),

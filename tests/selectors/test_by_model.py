@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -258,10 +259,11 @@ class TestQFrame:
 
         assert [len(group.frames) for group in scripted.requests[-1].groups] == [2, 4, 16, 42]
 
-    @pytest.mark.parametrize("changes", [{"show": "collage"}, {"show": "importance"}, {"timestamps": "paper"}])
-    def test_what_hides_sizes_or_times_is_refused(self, changes: dict[str, object]) -> None:
+    @pytest.mark.parametrize("changes", [{"show": "collage"}, {"show": "importance"}, {"preset": "paper"}])
+    def test_what_hides_sizes_or_times_is_refused(self, changes: dict[str, Any]) -> None:
         with pytest.raises(UsageError, match="'q-frame' shows frames of several sizes"):
-            Options(frames=2).changed(**changes).resolve(model=model(), selector="q-frame")
+            settings = {"preset": "default", "frames": 2, **changes}
+            Options.from_preset(**settings).resolve(model=model(), selector="q-frame")
 
 
 class TestVideoAgent:
