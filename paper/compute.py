@@ -19,7 +19,7 @@ from canvas import (
 )
 from gridprobe.errors import UsageError
 from gridprobe.models import CostModel
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.options import Options
 from gridprobe.planning import price_grid
 from gridprobe.question import Question

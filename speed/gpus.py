@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gridprobe.models.base import CostModel
-from gridprobe.models.qwen3vl.family import cost_model
+from gridprobe.models.qwen3vl import cost_model
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters
 from gridprobe.options import Options
 from gridprobe.planning import Models, Offer, offers

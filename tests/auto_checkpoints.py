@@ -30,7 +30,7 @@ from auto_configs import (
     video_llama_3,
 )
 from checkpoints import make_tokenizer
-from gridprobe.models.transformers.family import NEEDED
+from gridprobe.models.transformers import NEEDED
 
 __all__ = ["TINY", "Tiny", "make_auto_checkpoint", "new_enough"]
 

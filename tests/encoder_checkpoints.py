@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.models.cost import Cost
-from gridprobe.selectors.encoders import Encoder, Vectors
+from gridprobe.models.base import Cost
+from gridprobe.selectors.base import Encoder, Vectors
 from gridprobe.video import FramePool, FrameSize
 
 SIDE = 32

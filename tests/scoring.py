@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gridprobe.models import Choose, FrameGroup, Model, Packing, Request, SamplingParams, Timestamps, View
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.models.local.checkpoint import find_folder
 from gridprobe.models.qwen3vl.engine import Qwen3VL, load_engine
 from gridprobe.video import FramePool, FrameSize

@@ -14,8 +14,7 @@ from gridprobe.importance import Budget
 from gridprobe.models import MockModel, Model, Request, View
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Parts, Selector
-from gridprobe.selectors.base import PROBE
-from gridprobe.selectors.encoders import Encoder
+from gridprobe.selectors.base import PROBE, Encoder
 
 __all__ = ["DECLARED", "Small", "constant_encoder", "constant_model", "encoder", "model", "small"]
 

@@ -27,7 +27,7 @@ MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
 MAX_ARGUMENTS = 6
 MAX_MODULES_IN_A_FOLDER = 15
-MOST = {"modules": 81, "classes": 215, "settings": 22}
+MOST = {"modules": 74, "classes": 213, "settings": 22}
 """The core may only become smaller than this; lower a number when it has."""
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -179,16 +179,15 @@ def test_a_name_means_one_thing() -> None:
     assert {name: count for name, count in stems.items() if count > 2} == {}
 
 
-def test_public_modules_say_what_is_public_and_it_exists() -> None:
+def test_packages_say_what_is_public_and_it_exists() -> None:
     wrong = []
     for module, path in MODULES.items():
         names = declared_all(TREES[path])
-        public = not any(part.startswith("_") for part in module.split("."))
-        if names is None and public and path.name != "__init__.py":
-            wrong.append(f"{module} has no __all__")
+        if names and path.name != "__init__.py":
+            wrong.append(f"{module} has __all__, which is for packages; a leading _ says what is private")
         if names:
-            found = importlib.import_module(module)
-            wrong += [f"{module}.{name}" for name in names if not hasattr(found, name) or names.count(name) > 1]
+            package = importlib.import_module(module)
+            wrong += [f"{module}.{name}" for name in names if not hasattr(package, name) or names.count(name) > 1]
 
     assert wrong == []
 

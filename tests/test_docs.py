@@ -95,7 +95,7 @@ from gridprobe_eval.benchmarks.files import find_files, read_rows
 from gridprobe_eval.benchmarks.files import choose, gather, letter, text
 from gridprobe_eval.benchmarks.base import accuracy
 from gridprobe.importance import Budget, Fixed, top
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.importance import ImportanceMap
 from gridprobe.registry import Entry
 from gridprobe_eval.report.tables import RunScores

@@ -10,7 +10,7 @@ import gridprobe as gp
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models import LazyModel, cost_model_of
 from gridprobe.options import Options, Plan
-from gridprobe.selectors.encoders import LazyEncoder, load_encoder
+from gridprobe.selectors.base import LazyEncoder, load_encoder
 from gridprobe_eval.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe_eval.estimate import estimate_run
 from gridprobe_eval.tasks import Choice

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridprobe.models.cost import CONVENTIONS, Cost
+from gridprobe.models.base import CONVENTIONS, Cost
 from gridprobe.models.qwen3vl.pricing import (
     QWEN3_VL,
     ModelDims,

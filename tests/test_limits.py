@@ -18,8 +18,7 @@ from gridprobe.ask import Session
 from gridprobe.errors import OverLimit, UsageError
 from gridprobe.limits import LimitedEncoder, LimitedModel, Pace, Price, UsageLimits, UsageTracker
 from gridprobe.models import Choose, MockModel, Request, choose, generate
-from gridprobe.models.base import SamplingParams
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost, SamplingParams
 from gridprobe.options import Options, Plan
 from scoring import cost_of_texts
 from small_selectors import encoder

@@ -14,7 +14,7 @@ from gridprobe.cli import cli
 from gridprobe.errors import OverLimit
 from gridprobe.limits import UsageLimits, learn_pace, read_pace
 from gridprobe.models import cost_model_of
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.options import Options
 from gridprobe.planning import Models, offers

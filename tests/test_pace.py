@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gridprobe.limits import Pace, learn_pace, read_pace
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 
 SEEN = Cost(tokens=1, flops_computed=1e12)
 

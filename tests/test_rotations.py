@@ -9,8 +9,7 @@ import pytest
 from gridprobe.ask import ask
 from gridprobe.errors import UsageError
 from gridprobe.models import MockModel, Posterior, Request, choose
-from gridprobe.models.base import posteriors
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost, posteriors
 from gridprobe.models.prompting import check_rotations, rotated, score_rotated
 from gridprobe.question import Question
 from scoring import shown

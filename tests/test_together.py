@@ -15,7 +15,7 @@ from gridprobe.answer import Answer
 from gridprobe.concurrency import in_sequence
 from gridprobe.errors import Cancelled, ModelError, UsageError
 from gridprobe.models import MockModel, Model, Request, Response, load_model
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.video import FramePool
 from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe_world.dataset import items, pool_of

@@ -11,8 +11,7 @@ import numpy as np
 
 from gridprobe.limits import Pace
 from gridprobe.models import Capabilities, Completion, Posterior, Request, Response, SamplingParams
-from gridprobe.models.base import Completions, by_task
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Completions, Cost, by_task
 from gridprobe.models.openai.model import SLACK
 from gridprobe.video import FramePool, Pending
 

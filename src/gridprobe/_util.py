@@ -16,31 +16,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from gridprobe.errors import Cancelled
 
-__all__ = [
-    "ASCII_WORDS",
-    "REPLACING",
-    "Disk",
-    "Listener",
-    "ProgressEvent",
-    "Watcher",
-    "announce",
-    "check_cancelled",
-    "has_listener",
-    "is_cancelled",
-    "is_utf8",
-    "listening",
-    "one_line",
-    "parse_json",
-    "printable",
-    "relayed",
-    "report",
-    "shared",
-    "sync_folder",
-    "usable_cores",
-    "watching",
-    "write_whole",
-]
-
 SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """A surrogate or its escape, of which JSON may have one half without the other."""
 

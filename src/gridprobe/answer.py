@@ -9,15 +9,12 @@ from typing import Any, Literal
 from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import runs
 from gridprobe.models import Posterior
-from gridprobe.models.base import Basis
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Basis, Cost
 from gridprobe.open_ended import Kind, exact_match, kind_of
 from gridprobe.question import Question, describes
 from gridprobe.record import Record
 from gridprobe.selectors import Selection
 from gridprobe.video import FramePool
-
-__all__ = ["Answer", "AnswerCost", "Seconds", "Trace"]
 
 
 @dataclass(frozen=True)

@@ -25,20 +25,18 @@ from gridprobe.answer import Answer, AnswerCost, Seconds, Trace
 from gridprobe.concurrency import TOGETHER, Batcher, check_together, in_threads, merged, own_seconds
 from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import OverLimit, UsageError
-from gridprobe.importance import Fixed, Grid, hot_stretches, spread
+from gridprobe.importance import Fixed, Grid, hot_stretches
 from gridprobe.limits import Price, UsageTracker, price_of_asking, price_of_selecting
 from gridprobe.models import FrameGroup, Model, Posterior, Request
-from gridprobe.models.cost import Cost
-from gridprobe.models.prompting import collage_request, score_rotated
+from gridprobe.models.base import Cost
+from gridprobe.models.prompting import score_rotated
 from gridprobe.open_ended import NO_PLACE, answer_open, lettered
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question, describes, wording
-from gridprobe.selectors import ExtraFrames, Selection, Selector, Uniform
+from gridprobe.selectors import Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Moved, Pending, Video
-
-__all__ = ["ArrayFrames", "Kept", "Overview", "Session", "ask", "focus_request", "sure"]
 
 T = TypeVar("T")
 
@@ -218,8 +216,8 @@ class _Asking:
         pool = video.lazy(self.pool_size) if blind else video.pool(self.pool_size)
         selector = plan.selector.keeping_kv() if self.keep_kv else plan.selector
         selection, probing = timed(lambda: self._choose(selector, pool, overview))
-        frames = video.frames(in_order(selection, plan), plan.size_of(plan.shown, selection.kept))
-        others = others_of(selection, frames, plan, get=lambda at, size: video.lazy(size).take(at))
+        frames = video.frames(plan.in_order(selection), plan.size_of(plan.shown, selection.kept))
+        others = plan.others(selection, frames, lambda at, size: video.lazy(size).take(at))
         kept = Kept(pool, selection, frames, others)
         self.bill.probe = selection.cost
         decoding = own_seconds() - start - probing + (overview.decoding if overview else 0.0)
@@ -233,7 +231,7 @@ class _Asking:
         settled = overview is not None and self._settled(overview)
         if usage.limits.priced and overview is not None:
             least = Price() if settled else self._focus_bounds(overview)[0]
-            usage.require(price_of_selecting(self.plan, selector, choose) + least)
+            usage.require(price_of_selecting(self.plan, pool, choose) + least)
         selection = choose(selector)
         if settled:
             return selection
@@ -304,7 +302,7 @@ class _Asking:
     def _focus(self, overview: Overview | None, kept: Kept) -> Posterior:
         """The answer from the kept frames."""
         every = self.keep_kv and kept.selection.kept == kept.selection.pool  # the next question will see the same
-        show = partial(focus_request, kept.frames, setup=self.plan, others=kept.others, keep_kv=every)
+        show = partial(self.plan.focus_request, kept.frames, others=kept.others, keep_kv=every)
         before = overview.posterior.labels if overview else ()
         posterior, seconds = timed(lambda: self._ask(self.plan.answerer, show, before=before))
         self.bill.focus += posterior.cost
@@ -369,8 +367,8 @@ class _Asking:
         if plan.overview is not None:
             usage.require(self._overview_price())
             return
-        choose = partial(self._select, pool=self._unread(range(self._count), self.pool_size), overview=None)
-        selecting = price_of_selecting(plan, plan.selector, choose)
+        pool = self._unread(range(self._count), self.pool_size)
+        selecting = price_of_selecting(plan, pool, partial(self._select, pool=pool, overview=None))
         least, most = self._focus_bounds(None)
         usage.require(selecting + least, enough=selecting + most)
 
@@ -388,26 +386,19 @@ class _Asking:
     def _focus_price(self, selection: Selection, overview: Overview | None) -> Price:
         """The focused pass from a selection, with what decoding its frames takes."""
         plan = self.plan
-        frames = self._unread(in_order(selection, plan), plan.size_of(plan.shown, selection.kept))
-        others = others_of(selection, frames, plan, get=self._unread)
-        show = partial(focus_request, frames, setup=plan, others=others)
+        show = partial(plan.focus_on, selection, frames_at=self._unread)
         each = overview.decoding / len(overview.pool) if overview else 0.0
-        decoding = Price(seconds=each * (len(frames) + sum(len(other.frames) for other in others)))
+        decoding = Price(seconds=each * sum(len(group.frames) for group in show(self.question).groups))
         return price_of_asking(plan.answerer, self.question, show, plan) + decoding
 
     def _focus_bounds(self, overview: Overview | None) -> tuple[Price, Price]:
         """The focused pass from the fewest and from the most frames that may be kept."""
-        pool, selector, prices = self._unread(range(self._count), self.pool_size), self.plan.selector, []
-        for count in selector.bounds(len(pool)):
-            selection = Selection.of(selector.name, pool, spread(len(pool), count))
-            rest = [i for i in range(len(pool)) if i not in selection.indices]
-            extra = []
-            for number, share in selector.extra_frames(count, len(pool)):
-                extra.append(ExtraFrames(tuple(rest[:number]), share))
-                rest = rest[number:]
-            fewest = replace(selection, extra_frames=tuple(extra)).best(self._most_frames or count)
-            prices.append(self._focus_price(fewest, overview))
-        return prices[0].bounds(prices[1])
+        pool = self._unread(range(self._count), self.pool_size)
+        fewest, most = (
+            self.plan.select_evenly(count, pool).best(self._most_frames or count)
+            for count in self.plan.selector.bounds(len(pool))
+        )
+        return self._focus_price(fewest, overview).bounds(self._focus_price(most, overview))
 
     def _unread(self, places: Sequence[int], size: FrameSize) -> FramePool:
         """Some frames at a size, of which no pixels are needed."""
@@ -427,39 +418,6 @@ def _everything(overview: Overview) -> Kept:
 def sure(posterior: Posterior, exit: EarlyExit | None) -> bool:
     """Whether an answer needs no closer look; one from several windows always does, because no pass saw them all."""
     return exit is not None and posterior.windows == 1 and posterior.confidence >= exit.threshold
-
-
-def in_order(selection: Selection, setup: Plan) -> list[int]:
-    """The kept positions, in the order they are shown in."""
-    order = list(selection.indices)
-    if setup.show == "importance" and selection.scores is not None:
-        scores = selection.scores
-        order.sort(key=lambda i: -scores[i])
-    return order
-
-
-def others_of(
-    selection: Selection, kept: FramePool, setup: Plan, *, get: Callable[[Sequence[int], FrameSize], FramePool]
-) -> tuple[FrameGroup, ...]:
-    """What is shown next to the kept frames: the selection's own smaller sizes, and all others as context.
-
-    `get` gives the frames at some places of the pool, at a size.
-    """
-    shown = [(each.indices, setup.smaller(kept, each.share)) for each in selection.extra_frames]
-    rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.extra_frames))
-    if setup.context is not None and rest:
-        shown.append((tuple(sorted(rest)), setup.context))
-    return tuple(FrameGroup(get(at, setup.size_of(view, len(at))), view) for at, view in shown)
-
-
-def focus_request(
-    frames: FramePool, question: Question, setup: Plan, *, others: Sequence[FrameGroup] = (), keep_kv: bool = False
-) -> Request:
-    """The one request the answer is read from: the kept frames, and others among them."""
-    if setup.show == "collage":
-        return replace(collage_request(frames, question), keep_kv=keep_kv)
-    groups = [FrameGroup(frames, setup.shown), *others]
-    return Request.about(question, groups, prompt_order=setup.prompt_order, keep_kv=keep_kv)
 
 
 def warnings_of(kept: Kept, question: Question, trace: Trace, trouble: tuple[str, ...]) -> tuple[str, ...]:

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gridprobe._util import is_cancelled, relayed, shared
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
-from gridprobe.models.base import Model, Request, Response, SamplingParams
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost, Model, Request, Response, SamplingParams
 from gridprobe.models.wrappers import ModelWrapper
 from gridprobe.options import Plan
 
@@ -39,20 +38,6 @@ if TYPE_CHECKING:
     from gridprobe.ask import Session
     from gridprobe.question import Question
     from gridprobe.video import FramePool, Video
-
-__all__ = [
-    "TOGETHER",
-    "AsyncSession",
-    "BatchedModel",
-    "Batcher",
-    "Participant",
-    "aask",
-    "check_together",
-    "in_sequence",
-    "in_threads",
-    "merged",
-    "own_seconds",
-]
 
 T = TypeVar("T")
 Run = Callable[[Sequence[Any]], Sequence[Any]]

@@ -33,25 +33,6 @@ import numpy as np
 from gridprobe._util import parse_json, write_whole
 from gridprobe.errors import DataError, UsageError
 
-__all__ = [
-    "CAUTIOUS",
-    "THRESHOLDS",
-    "VARIABLE",
-    "Calibration",
-    "EarlyExit",
-    "binomial_upper",
-    "calibration_folder",
-    "check_threshold",
-    "choose_threshold",
-    "damaged",
-    "entry_file",
-    "find",
-    "needed",
-    "read_entry",
-    "store",
-    "write_entry",
-]
-
 # Where calibrations are kept: one JSON file for each combination of models and settings.
 #
 # A file is named after a hash of what it depends on, and is replaced as a whole. Processes that store at the same time

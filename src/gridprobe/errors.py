@@ -18,22 +18,6 @@ A message names the value, the rule and the way out. Any other exception is a bu
 
 from types import TracebackType
 
-__all__ = [
-    "Attempt",
-    "Cancelled",
-    "DataError",
-    "DecoderKilled",
-    "GridProbeError",
-    "ModelError",
-    "OverLimit",
-    "RunError",
-    "ServerError",
-    "ServerUnavailable",
-    "TooLarge",
-    "UsageError",
-    "VideoError",
-]
-
 
 class GridProbeError(Exception):
     """Base of every error gridprobe raises on purpose."""

@@ -12,27 +12,6 @@ import numpy.typing as npt
 
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = [
-    "GAMMA0",
-    "MAX_K",
-    "SHARE",
-    "Budget",
-    "Fixed",
-    "Grid",
-    "ImportanceMap",
-    "MapKind",
-    "NoiseAware",
-    "Shape",
-    "ShapeRule",
-    "Ties",
-    "hot_stretches",
-    "null_maximum",
-    "runs",
-    "spread",
-    "top",
-    "with_ends",
-]
-
 # Grid: which frame of the pool is in which row and column. Integers only.
 #
 # Frame `i` is in row `i // k` and column `i % k`, so a row holds neighbours in time and a column strides over the

@@ -17,39 +17,20 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from gridprobe._util import parse_json, usable_cores, write_whole
 from gridprobe.errors import OverLimit, UsageError
-from gridprobe.models.base import Model, Posterior, Request, Response, SamplingParams, cost_of
-from gridprobe.models.cost import Cost
-from gridprobe.models.prompting import rotations_of
+from gridprobe.models.base import Cost, CostModel, Model, Request, Response, SamplingParams, cost_of
 from gridprobe.models.wrappers import ModelWrapper
-from gridprobe.question import Question, describes
+from gridprobe.open_ended import requests_about
+from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector
-from gridprobe.selectors.encoders import Encoder, Vectors
+from gridprobe.selectors.base import Encoder, Vectors
 from gridprobe.video import FramePool
 from gridprobe.video.cache import cache_folder
 
 if TYPE_CHECKING:
     from gridprobe.answer import Answer
     from gridprobe.options import Plan
-
-__all__ = [
-    "LIMITS",
-    "LimitedEncoder",
-    "LimitedModel",
-    "Pace",
-    "Price",
-    "UsageLimits",
-    "UsageTracker",
-    "learn_from",
-    "learn_pace",
-    "pace_of",
-    "price_of_asking",
-    "price_of_selecting",
-    "read_pace",
-]
 
 # Pace: how fast a model works on this machine, as measured; and where that is kept between runs.
 #
@@ -435,80 +416,25 @@ class LimitedEncoder:
 
 # What the stages of a question take at most, before they run.
 
-OPTION_TOKENS = 8
-"""Tokens of an option in addition to its text, roughly."""
-INSTRUCTION_TOKENS = 64
-"""More tokens than the instruction for options has beyond that of an open question."""
-FILLER = " word"
-"""At least one token, for any tokenizer and by any rule of thumb."""
-
 
 def price_of_asking(model: Model, question: Question, show: Callable[[Question], Request], plan: "Plan") -> Price:
-    """What asking a limited model takes, in all orders of the options; an open question is drafted first."""
-    from gridprobe.open_ended import CANDIDATES, DRAFTS, PHRASE, SENTENCES, remembered
-
+    """What asking a limited model takes, with all that may follow from the answers."""
     assert isinstance(model, LimitedModel)
-    request = show(question)
-    if not question.open:
-        return sum(map(model.price, rotations_of(request, question, rotations=plan.rotations)), Price())
-    if describes(question.text):
-        return model.price(replace(request, task=SamplingParams(limit=SENTENCES)))
-    again = remembered(model, request)
-    price = model.price(replace(request, task=SamplingParams(limit=PHRASE)))
-    price += model.price(replace(again, task=DRAFTS))
-    tokens = CANDIDATES * (PHRASE + OPTION_TOKENS) + INSTRUCTION_TOKENS
-    longer = model.price(replace(again, prompt=again.prompt + FILLER * tokens))
-    return sum([longer] * plan.rotations, price)
+    requests = requests_about(model, question, show, rotations=plan.rotations)
+    return sum(map(model.price, requests), Price())
 
 
-def price_of_selecting(plan: "Plan", selector: Selector, choose: Callable[[Selector], Selection]) -> Price:
-    """What a selector takes to choose frames, if it has to take all its rounds."""
-    rehearsals: list[_ModelRehearsal | _EncoderRehearsal] = []
-    if isinstance(plan.model, LimitedModel) and plan.model.identity in selector.models:
-        rehearsals.append(model := _ModelRehearsal(plan.model))
-        selector = selector.with_model(model)
-    if isinstance(encoder := getattr(selector, "encoder", None), LimitedEncoder):
-        rehearsals.append(rehearsal := _EncoderRehearsal(encoder))
-        selector = replace(selector, encoder=rehearsal)  # type: ignore[type-var]
-    if rehearsals:
-        choose(selector)
-    return sum((each.price for each in rehearsals), Price())
+def price_of_selecting(plan: "Plan", pool: FramePool, choose: Callable[[Selector], Selection]) -> Price:
+    """What the plan's selector takes to choose frames, if it has to take all its rounds."""
+    selector, model, prices = plan.selector, plan.model, []
+    encoder = getattr(selector, "encoder", None)
+    if isinstance(encoder, LimitedEncoder):
+        prices.append(Price(tflops=encoder.image_cost(pool).tflops))
+    if isinstance(model, LimitedModel) and model.identity in selector.models:
 
+        def note_price(request: Request) -> Cost:
+            prices.append(model.price(request))
+            return Cost()
 
-class _ModelRehearsal(ModelWrapper):
-    """A limited model that is not run: everything is equally likely, and the price is added up."""
-
-    def __init__(self, limited: LimitedModel) -> None:
-        super().__init__(limited)
-        self._limited, self.price = limited, Price()
-
-    def run(self, requests: Sequence[Request]) -> list[Response]:
-        """Equal probabilities."""
-        self.price = sum(map(self._limited.price, requests), self.price)
-        return [_undecided(request) for request in requests]
-
-
-class _EncoderRehearsal:
-    """A limited encoder that is not run: everything is equally likely, and the price is added up."""
-
-    def __init__(self, limited: LimitedEncoder) -> None:
-        self._limited, self.price = limited, Price()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._limited, name)
-
-    def images(self, frames: FramePool) -> Vectors:
-        """The same vector for each frame."""
-        self.price += Price(tflops=self._limited.image_cost(frames).tflops)
-        return np.ones((len(frames), 1), dtype=np.float32)
-
-    def texts(self, texts: Sequence[str]) -> Vectors:
-        """The same vector for each text."""
-        self.price += Price(tflops=self._limited.text_cost(texts).tflops)
-        return np.ones((len(texts), 1), dtype=np.float32)
-
-
-def _undecided(request: Request) -> Posterior:
-    posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), Cost())
-    count = sum(len(group.frames) for group in request.groups)
-    return replace(posterior, attention=(0.0,) * count) if request.attention else posterior
+        choose(selector.with_model(CostModel(model.identity, model.capabilities, note_price)))
+    return sum(prices, Price())

@@ -15,26 +15,9 @@ from typing import Literal, NamedTuple
 
 from gridprobe.early_exit import CAUTIOUS, EarlyExit
 from gridprobe.models import Model, Posterior, Request
-from gridprobe.models.base import Basis, Completion, SamplingParams, generate
-from gridprobe.models.cost import Cost
-from gridprobe.models.prompting import score_rotated
+from gridprobe.models.base import Basis, Completion, Cost, SamplingParams, generate
+from gridprobe.models.prompting import rotations_of, score_rotated
 from gridprobe.question import Question, describes
-
-__all__ = [
-    "NOT_SAID",
-    "NO_PLACE",
-    "Draft",
-    "Kind",
-    "OpenRule",
-    "answer_open",
-    "canonical",
-    "exact_match",
-    "kind_of",
-    "lettered",
-    "merge",
-    "remembered",
-    "token_f1",
-]
 
 # Answers in words: when two of them say the same, what kind they are, and candidates merged from several drafts.
 
@@ -181,6 +164,12 @@ NOTHING = "(no answer)"
 
 TINY = 1e-9
 """The least probability of a candidate."""
+OPTION_TOKENS = 8
+"""Tokens of an option in addition to its text, roughly."""
+INSTRUCTION_TOKENS = 64
+"""More tokens than the instruction for options has beyond that of an open question."""
+FILLER = " word"
+"""At least one token, for any tokenizer and by any rule of thumb."""
 
 NO_PLACE = "no single place of the video decides this, so evenly spaced frames were shown large"
 
@@ -242,6 +231,22 @@ def _write(model: Model, question: Question, request: Request) -> list[Completio
     ((likeliest,),) = generate(model, [request], SamplingParams(limit=PHRASE))
     (more,) = generate(model, [remembered(model, request)], DRAFTS)
     return [likeliest, *more]
+
+
+def requests_about(
+    model: Model, question: Question, show: Callable[[Question], Request], *, rotations: int
+) -> list[Request]:
+    """Every request that asking a model may make, with texts as long as they may be: what is priced in advance."""
+    request = show(question)
+    if not question.open:
+        return rotations_of(request, question, rotations=rotations)
+    if describes(question.text):
+        return [replace(request, task=SamplingParams(limit=SENTENCES))]
+    again = remembered(model, request)
+    filler = FILLER * (CANDIDATES * (PHRASE + OPTION_TOKENS) + INSTRUCTION_TOKENS)
+    longest = replace(again, prompt=again.prompt + filler)
+    likeliest = replace(request, task=SamplingParams(limit=PHRASE))
+    return [likeliest, replace(again, task=DRAFTS), *[longest] * rotations]
 
 
 def remembered(model: Model, request: Request) -> Request:

@@ -13,7 +13,7 @@ The options of the command line, the fields of HTTP requests, the arguments of a
 made from the fields of `Options`: a new setting is one field here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from json import loads
@@ -24,25 +24,25 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gridprobe.early_exit import EarlyExit, find
 from gridprobe.errors import UsageError
-from gridprobe.importance import MAX_K, Budget, Fixed, Ties
+from gridprobe.importance import MAX_K, Budget, Fixed, Ties, spread
 from gridprobe.limits import LIMITS, LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
 from gridprobe.models import LazyModel, Model
-from gridprobe.models.base import Packing, PromptOrder, Timestamps, View
+from gridprobe.models.base import FrameGroup, Packing, PromptOrder, Request, Timestamps, View
+from gridprobe.models.prompting import collage_request
 from gridprobe.models.wrappers import chunked
 from gridprobe.open_ended import OpenRule
-from gridprobe.question import MAX_OPTIONS
+from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe.registry import BUDGETS, SELECTORS, suggestion
-from gridprobe.selectors import GridProbe, Parts, Selector
-from gridprobe.selectors.base import PROBE, PROBE_SIDE
-from gridprobe.selectors.encoders import LazyEncoder
+from gridprobe.selectors import ExtraFrames, GridProbe, Parts, Selection, Selector
+from gridprobe.selectors.base import PROBE, PROBE_SIDE, LazyEncoder
 from gridprobe.video import NATIVE, FramePool, FrameSize, SampleSpec, Video, VideoLimits, open_cache
-
-__all__ = ["PRESETS", "PRESET_HELP", "Effort", "Options", "Plan", "Setting", "parse_changes", "settings"]
 
 DECODE_IN: Literal["child", "process"] = "child"
 """Videos are decoded in a child process, so that a decoder that crashes or hangs is an error of one line."""
 Effort = Literal["quick", "auto", "full", "focus"]
 Show = Literal["time", "importance", "collage"]
+FramesAt = Callable[[Sequence[int], FrameSize], FramePool]
+"""The frames at some places of a pool, at a size."""
 
 
 def setting(
@@ -553,6 +553,46 @@ class Plan:
         """How frames are shown at a share of the side of the kept ones."""
         side = max(1, round(share * max(kept.width, kept.height)))
         return replace(self.shown, pixels=FrameSize(max_side=side), sheet=1)
+
+    def in_order(self, selection: Selection) -> list[int]:
+        """The kept positions, in the order they are shown in."""
+        order, scores = list(selection.indices), selection.scores
+        if self.show == "importance" and scores is not None:
+            order.sort(key=lambda i: -scores[i])
+        return order
+
+    def others(self, selection: Selection, kept: FramePool, frames_at: FramesAt) -> tuple[FrameGroup, ...]:
+        """What is shown next to the kept frames: the selection's own smaller sizes, and all others as context."""
+        shown = [(each.indices, self.smaller(kept, each.share)) for each in selection.extra_frames]
+        extra = [index for indices, _ in shown for index in indices]
+        rest = set(range(selection.pool)).difference(selection.indices, extra)
+        if self.context is not None and rest:
+            shown.append((tuple(sorted(rest)), self.context))
+        return tuple(FrameGroup(frames_at(at, self.size_of(view, len(at))), view) for at, view in shown)
+
+    def focus_request(
+        self, kept: FramePool, question: Question, others: Sequence[FrameGroup] = (), *, keep_kv: bool = False
+    ) -> Request:
+        """The one request the answer is read from: the kept frames, and others among them."""
+        if self.show == "collage":
+            return replace(collage_request(kept, question), keep_kv=keep_kv)
+        groups = [FrameGroup(kept, self.shown), *others]
+        return Request.about(question, groups, prompt_order=self.prompt_order, keep_kv=keep_kv)
+
+    def focus_on(self, selection: Selection, question: Question, frames_at: FramesAt) -> Request:
+        """The focused pass from a selection, for its price."""
+        kept = frames_at(self.in_order(selection), self.size_of(self.shown, selection.kept))
+        return self.focus_request(kept, question, self.others(selection, kept, frames_at))
+
+    def select_evenly(self, count: int, pool: FramePool) -> Selection:
+        """As many evenly spaced frames as the selector may keep, with its smaller ones: stands for a selection."""
+        chosen = Selection.of(self.selector.name, pool, spread(len(pool), count))
+        rest = [i for i in range(len(pool)) if i not in chosen.indices]
+        extra = []
+        for number, share in self.selector.extra_frames(count, len(pool)):
+            extra.append(ExtraFrames(tuple(rest[:number]), share))
+            rest = rest[number:]
+        return replace(chosen, extra_frames=tuple(extra))
 
     def pool_size(self, cells: int) -> FrameSize:
         """The size for decoding a pool of that many frames: what the selector, the overview or the answer needs."""

@@ -11,27 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gridprobe.ask import focus_request
 from gridprobe.limits import TIME_MARGIN, Pace, Price, UsageLimits, UsageTracker, in_words, read_pace
-from gridprobe.models import CostModel, FrameGroup, Request
-from gridprobe.models.base import choose
-from gridprobe.models.cost import Cost
+from gridprobe.models import CostModel
+from gridprobe.models.base import Cost, choose
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Pending, VideoInfo
-
-__all__ = [
-    "TYPICAL",
-    "BlankVideo",
-    "GridPrice",
-    "Models",
-    "Offer",
-    "Stages",
-    "blank_frames",
-    "offers",
-    "price_grid",
-]
 
 
 @dataclass(frozen=True)
@@ -57,9 +43,7 @@ class Stages:
             return replace(self, overview=overview, longest=longest)
         if selector.models:
             probes += selector.select(pool, question).cost
-        few, many = (
-            setup.answerer.cost(focus_of(count, video, question, setup)) for count in selector.bounds(len(pool))
-        )
+        few, many = (video.focus(count, question, setup) for count in selector.bounds(len(pool)))
         return Stages(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
 
 
@@ -87,35 +71,14 @@ def price_grid(setup: Plan, question: Question, info: VideoInfo, *, kept: Sequen
     cells = len(video.times)
     counts = kept or setup.selector.bounds(cells)
     costs = Stages().plus(question, video, setup)
-    whole = focus_request(video.frames(setup.size_of(setup.shown, cells)), question, setup)
+    whole = setup.focus_request(video.frames(setup.size_of(setup.shown, cells)), question)
     return GridPrice(
         k=isqrt(setup.sampling.num_frames),
         everything=setup.answerer.cost(whole),
         overview=costs.overview,
         selecting=costs.overview + costs.probes,
-        focus={count: setup.answerer.cost(focus_of(count, video, question, setup)) for count in counts},
+        focus={count: video.focus(count, question, setup) for count in counts},
     )
-
-
-def blank_frames(info: VideoInfo, setup: Plan) -> FramePool:
-    """As many frames as a video of this size would give, at its own size, without pixels."""
-    return BlankVideo.of(info, setup).frames(FrameSize())
-
-
-def focus_of(count: int, video: "BlankVideo", question: Question, setup: Plan) -> Request:
-    """The focused pass over this many kept frames, with the selector's extra frames and with the context."""
-    kept = video.frames(setup.size_of(setup.shown, count)).take(range(count))
-    extra_frames = setup.selector.extra_frames(count, len(video.times))
-    shown = [(number, setup.smaller(kept, share)) for number, share in extra_frames]
-    rest = len(video.times) - count - sum(number for number, _ in shown)
-    if setup.context is not None and rest:
-        shown.append((rest, setup.context))
-    others, start = [], count
-    for number, view in shown:
-        frames = video.frames(setup.size_of(view, number)).take(range(start, start + number))
-        others.append(FrameGroup(frames, view))
-        start += number
-    return focus_request(kept, question, setup, others=others)
 
 
 @dataclass(frozen=True)
@@ -140,6 +103,15 @@ class BlankVideo:
         shape = (len(self.times), height, width, 3)
         pixels = Pending(lambda rows: np.zeros((len(rows), *shape[1:]), np.uint8), shape)
         return FramePool(pixels, self.times, source=self.info.path, info=self.info)
+
+    def focus(self, count: int, question: Question, setup: Plan) -> Cost:
+        """The focused pass over this many kept frames, with the selector's extra frames and with the context."""
+        selection = setup.select_evenly(count, self.frames(FrameSize()))
+        return setup.answerer.cost(setup.focus_on(selection, question, self.frames_at))
+
+    def frames_at(self, places: Sequence[int], size: FrameSize) -> FramePool:
+        """Some of them at a size."""
+        return self.frames(size).take(places)
 
 
 TYPICAL = Question(
@@ -207,7 +179,7 @@ def offers(
     """
     usual, most = _setup(settings, models, selector), settings.usage_limits.max_frames
     efforts = ("focus",) if usual.effort == "focus" else ("quick", "auto", "full")
-    count = len(blank_frames(info, usual))
+    count = len(BlankVideo.of(info, usual).times)
     kept = [min(most or bound, bound) for bound in usual.selector.bounds(count)]
     offered = []
     for effort in efforts:

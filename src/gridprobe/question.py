@@ -8,18 +8,6 @@ from string import ascii_uppercase
 from gridprobe.errors import UsageError
 from gridprobe.video.subtitles import Between
 
-__all__ = [
-    "MAX_OPTIONS",
-    "NO_TEXT",
-    "OR_NOT_SHOWN",
-    "PAPER_SUBTITLES",
-    "TEMPLATES",
-    "Question",
-    "describes",
-    "open_prompt",
-    "wording",
-]
-
 # Prompt templates: the exact text that follows the frames. Changing a prompt changes results.
 #
 # `default` is for any question; `paper` and `paper-v2` are the wordings of the authors' code on LongVideoBench and on

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 from gridprobe._util import parse_json
 from gridprobe.errors import DataError
 from gridprobe.importance import Grid
-from gridprobe.models.cost import CONVENTIONS
+from gridprobe.models.base import CONVENTIONS
 from gridprobe.selectors import Selection
 
 if TYPE_CHECKING:
     from gridprobe.answer import Answer, AnswerCost, Trace
-
-__all__ = ["LINE_SCHEMA", "OUTCOMES", "SCHEMA", "SCHEMAS", "Record", "is_number", "need", "selection_dict"]
 
 SCHEMA = "gridprobe.answer/3"
 LINE_SCHEMA = "gridprobe.record/2"

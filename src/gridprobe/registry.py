@@ -22,21 +22,6 @@ from typing import Any, Literal, cast
 from gridprobe._util import one_line
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = [
-    "BENCHMARKS",
-    "BUDGETS",
-    "COMMANDS",
-    "ENCODERS",
-    "FAMILIES",
-    "MODELS",
-    "REFUSED",
-    "SECTIONS",
-    "SELECTORS",
-    "Entry",
-    "Registry",
-    "suggestion",
-]
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -178,7 +163,7 @@ MODELS = Registry(
 )
 """A backend's module or object has `load(argument, **options)`, and `cost_model(argument)` for `gridprobe plan`."""
 
-AUTO = "gridprobe.models.transformers.family"
+AUTO = "gridprobe.models.transformers"
 SHAPED = "cheaper small frames"
 """What a family lacks that spends as many tokens on a small picture as on a large one."""
 
@@ -191,7 +176,7 @@ def _auto(help: str, *lacks: str) -> Entry:
 FAMILIES = Registry(
     "model family",
     {
-        "qwen3_vl": Entry("gridprobe.models.qwen3vl.family", "Qwen3-VL, all dense sizes", extra="local"),
+        "qwen3_vl": Entry("gridprobe.models.qwen3vl", "Qwen3-VL, all dense sizes", extra="local"),
         "qwen3_vl_moe": _auto("Qwen3-VL with experts (30B-A3B, 235B-A22B)"),
         "qwen3_5": _auto("Qwen3.5, dense"),
         "qwen2_5_vl": _auto("Qwen2.5-VL"),

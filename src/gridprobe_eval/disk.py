@@ -11,9 +11,6 @@ from gridprobe import _util
 from gridprobe._util import Disk
 from gridprobe.errors import RunError
 
-__all__ = ["DISK", "Disk", "append", "close", "held", "listed", "lock", "new_file", "readable", "remove", "write_whole"]
-
-
 DISK = Disk()
 """Does every write; a test replaces it to make one fail."""
 

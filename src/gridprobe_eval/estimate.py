@@ -11,14 +11,12 @@ from typing import Any
 from gridprobe._util import report
 from gridprobe.errors import DataError, VideoError
 from gridprobe.models import CostModel
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.options import Plan
 from gridprobe.planning import BlankVideo, Stages
 from gridprobe.video import SampleSpec, VideoInfo, probe
 from gridprobe_eval.benchmarks import Benchmark, Item
 from gridprobe_eval.tasks import Choice, Method, Shard, tasks_of
-
-__all__ = ["SCHEMA", "estimate_run"]
 
 SCHEMA = "gridprobe.plan-run/1"
 

@@ -30,16 +30,6 @@ from gridprobe_eval.reader import ITEM_FILE, SPEC_FILE, Spec, items_hash, read_i
 from gridprobe_eval.records import RowChanges, now, read_records, row_of
 from gridprobe_eval.tasks import Shard
 
-__all__ = [
-    "RunFolder",
-    "Timeouts",
-    "check_seconds",
-    "clear_interruption",
-    "interruptions",
-    "status",
-    "write_interruption",
-]
-
 OURS = re.compile(r"lock(-\d+of\d+)?|items\.jsonl|\..*\.tmp")
 """Files that a run which died before its first record may leave behind."""
 

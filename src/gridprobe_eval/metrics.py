@@ -36,28 +36,6 @@ from gridprobe_eval.statistics import (
     sign_flip,
 )
 
-__all__ = [
-    "PROMPT",
-    "SCHEMA",
-    "AnsweredBy",
-    "Comparison",
-    "Match",
-    "Row",
-    "RunCost",
-    "Temporal",
-    "all_frames_cost",
-    "bins_of",
-    "compare",
-    "judge",
-    "match",
-    "official",
-    "score",
-    "shared",
-    "summary",
-    "text_metrics",
-    "verdicts",
-]
-
 # summary(): the results in a run folder, as plain values. A pure function of the folder, without times.
 #
 # An interrupted and resumed run has the same summary, byte for byte, as an uninterrupted one.

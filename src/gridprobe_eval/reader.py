@@ -28,24 +28,6 @@ from gridprobe_eval.benchmarks.base import NO_RIGHT_OPTION
 from gridprobe_eval.disk import listed
 from gridprobe_eval.records import read_records
 
-__all__ = [
-    "ITEM_FILE",
-    "KEYFRAMES_SCHEMA",
-    "SPEC_FILE",
-    "SUBMISSIONS",
-    "Result",
-    "Run",
-    "Spec",
-    "export_keyframes",
-    "installed",
-    "items_hash",
-    "read_items",
-    "read_run",
-    "read_runs",
-    "stops",
-    "submission",
-]
-
 # Spec: everything that decides the results of a run. Two runs with equal specs may share a folder, others may not.
 
 SCHEMA = "gridprobe.spec/2"

@@ -24,21 +24,6 @@ from gridprobe.record import LINE_SCHEMA, OUTCOMES, SCHEMAS, Record
 from gridprobe_eval.benchmarks import Item
 from gridprobe_eval.disk import append, close, listed, new_file, one_sentence, readable, remove
 
-__all__ = [
-    "Damage",
-    "RecordWriter",
-    "Records",
-    "RowChanges",
-    "named",
-    "now",
-    "of_run",
-    "other_rows",
-    "read_file",
-    "read_records",
-    "row_of",
-    "sealed",
-]
-
 WITHOUT_FLOATS = frozenset({"error"})
 """Fields that can be read from a record without its numbers with a fraction."""
 

@@ -40,8 +40,6 @@ from gridprobe_eval.tasks import (
 )
 from gridprobe_eval.worker import Prefetch, Worker, WorkerJob, WorkerMessage
 
-__all__ = ["MAX_FAILED", "Agreement", "Counts", "Evaluation", "PoolOptions", "RunState", "calibrate", "draw", "run"]
-
 MAX_FAILURES = 0.1
 
 

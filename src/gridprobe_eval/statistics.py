@@ -9,19 +9,6 @@ import numpy.typing as npt
 from gridprobe.registry import explain_missing
 from gridprobe_eval.benchmarks.base import Interval
 
-__all__ = [
-    "FEW_CLUSTERS",
-    "FEW_OUTCOMES",
-    "clustered_bootstrap",
-    "difference_interval",
-    "expected_calibration_error",
-    "mcnemar",
-    "score_interval",
-    "share_interval",
-    "sign_flip",
-    "wilson",
-]
-
 FEW_CLUSTERS, FEW_OUTCOMES = 20, 5
 """Resampling needs this many clusters, and this many of them with each outcome; with fewer it is too sure of itself."""
 FEW_WHOLE = 10

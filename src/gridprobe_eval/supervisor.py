@@ -31,15 +31,6 @@ from gridprobe_eval.records import Damage, RecordWriter, of_run, read_file
 from gridprobe_eval.tasks import Account, Taken, Task
 from gridprobe_eval.worker import Inbox, WorkerJob, WorkerMessage, serve
 
-__all__ = [
-    "MOST_DEATHS",
-    "ProcessPool",
-    "RayPool",
-    "Supervisor",
-    "TaskQueue",
-    "WorkerPool",
-]
-
 # Workers as child processes: a crash or a hang in one of them costs the work on one question.
 
 JOIN_SECONDS = 10.0

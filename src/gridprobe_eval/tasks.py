@@ -21,24 +21,6 @@ from gridprobe_eval.benchmarks import Benchmark, Item, with_subtitles
 from gridprobe_eval.benchmarks.base import as_file
 from gridprobe_eval.disk import remove, write_whole
 
-__all__ = [
-    "Account",
-    "Choice",
-    "Identity",
-    "Method",
-    "Shard",
-    "Taken",
-    "Task",
-    "Totals",
-    "changed_items",
-    "choose",
-    "clear_stop",
-    "identity_of",
-    "taken_by",
-    "tasks_of",
-    "write_stop",
-]
-
 
 @dataclass(frozen=True)
 class Shard:

@@ -21,7 +21,7 @@ from gridprobe.ask import Session
 from gridprobe.concurrency import TOGETHER
 from gridprobe.errors import Attempt, GridProbeError, OverLimit, RunError, ServerUnavailable
 from gridprobe.limits import learn_from
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.options import Plan
 from gridprobe.question import Question
 from gridprobe.record import Record
@@ -30,20 +30,6 @@ from gridprobe_eval.disk import remove, write_whole
 from gridprobe_eval.folder import RunFolder
 from gridprobe_eval.records import RecordWriter, now, of_run
 from gridprobe_eval.tasks import Identity, Method, Taken, Task, identity_of, taken_by
-
-__all__ = [
-    "HEARTBEAT_SECONDS",
-    "Inbox",
-    "Prefetch",
-    "Take",
-    "Worker",
-    "WorkerJob",
-    "WorkerMessage",
-    "heartbeats",
-    "load",
-    "serve",
-    "watch",
-]
 
 # Prefetch: the next video is opened and decoded in a thread while the model is busy with the present one.
 

@@ -12,21 +12,8 @@ from gridprobe.importance import Fixed, spread
 from gridprobe.models.base import MAX_SHEET, Choose, FrameGroup, Posterior, Request, choose
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
-from gridprobe.selectors.by_model import ByModel, certainty, parts_of
+from gridprobe.selectors.gridprobe import ByModel, certainty, parts_of
 from gridprobe.video import FramePool
-
-__all__ = [
-    "SURE",
-    "Agent",
-    "Avua",
-    "Frag",
-    "Uncertainty",
-    "VideoAgent",
-    "VideoAtlas",
-    "farthest",
-    "needed_prompt",
-    "question_type",
-]
 
 # FRAG (Huang et al. 2025, arXiv:2504.17447): ask about each frame alone whether it holds what the question needs.
 #

@@ -20,8 +20,6 @@ from gridprobe.importance import top
 from gridprobe.selectors.base import Parts
 from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, unit_range
 
-__all__ = ["AKS", "choose_frames", "stretches"]
-
 THRESHOLD = 0.8
 DEPTH = 5
 

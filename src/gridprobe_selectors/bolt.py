@@ -19,8 +19,6 @@ import numpy.typing as npt
 from gridprobe.selectors.base import Parts
 from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, unit_range
 
-__all__ = ["BOLT", "choose_frames"]
-
 POWER = 3.0
 
 Floats = npt.NDArray[np.float64]

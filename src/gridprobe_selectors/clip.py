@@ -21,10 +21,10 @@ import transformers
 
 from gridprobe._util import report
 from gridprobe.errors import ModelError
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.models.local.checkpoint import find_folder
 from gridprobe.models.local.loading import file_stamps, find_device, find_dtype, fingerprint, label_of, quietly, read
-from gridprobe.selectors.encoders import Encoder, Vectors
+from gridprobe.selectors.base import Encoder, Vectors
 from gridprobe.video import FrameCache, FramePool, FrameSize, cache_folder
 from gridprobe_selectors.encoders import (
     EncoderDims,
@@ -37,15 +37,6 @@ from gridprobe_selectors.encoders import (
     text_flops,
     without_punctuation,
 )
-
-__all__ = [
-    "KINDS",
-    "ClipEncoder",
-    "FeatureCache",
-    "dims",
-    "frame_keys",
-    "load",
-]
 
 # FeatureCache: vectors by key, in memory and on disk, both limited in bytes.
 

@@ -23,8 +23,6 @@ from gridprobe_selectors.compare import (
     save_comparison,
 )
 
-__all__ = ["compare_selectors"]
-
 
 class SpanType(click.ParamType[TimeRange]):
     """An interval in seconds, such as 12-15."""

@@ -29,21 +29,6 @@ from gridprobe.report.view import AnswerView
 from gridprobe.video import FramePool, Video
 from gridprobe_eval.metrics import Match, match
 
-__all__ = [
-    "CONTROLS",
-    "MARKS",
-    "Compared",
-    "Mark",
-    "TimeRange",
-    "cells",
-    "compare",
-    "comparison_dict",
-    "comparison_view",
-    "marks",
-    "render_comparison",
-    "save_comparison",
-]
-
 CONTROLS = ("all-small", "uniform")
 """What any selector has to beat: all frames small in one pass, and as many evenly spaced frames."""
 

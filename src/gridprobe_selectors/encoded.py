@@ -10,27 +10,10 @@ import numpy.typing as npt
 
 from gridprobe.errors import ModelError
 from gridprobe.importance import Budget, Grid, ImportanceMap, Ties
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.question import Question
-from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
-from gridprobe.selectors.encoders import Encoder, LazyEncoder, Vectors
+from gridprobe.selectors.base import FLAT, Encoder, LazyEncoder, Parts, Selection, Selector, Vectors
 from gridprobe.video import FramePool, FrameSize
-
-__all__ = [
-    "Comparing",
-    "Encoded",
-    "Query",
-    "Similarities",
-    "TopMatches",
-    "clip",
-    "encoder_of",
-    "find_peaks",
-    "seed_and_rest",
-    "siglip",
-    "similarities_of",
-    "similarity_map",
-    "unit_range",
-]
 
 Query = Literal["question", "question and options"]
 """What frames are compared with."""

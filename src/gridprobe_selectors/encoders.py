@@ -9,29 +9,10 @@ from typing import Any
 import numpy as np
 
 from gridprobe.errors import UsageError
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.models.local.checkpoint import local_folder
-from gridprobe.selectors.encoders import Encoder, Vectors
+from gridprobe.selectors.base import Encoder, Vectors
 from gridprobe.video import FramePool, FrameSize
-
-__all__ = [
-    "DEFAULTS",
-    "KNOWN",
-    "EncoderCostModel",
-    "EncoderDims",
-    "EncoderTower",
-    "dims_of",
-    "dims_of_checkpoint",
-    "encoder_cost",
-    "image_flops",
-    "load_clip",
-    "load_siglip",
-    "lower_case",
-    "pieces",
-    "size_for",
-    "text_flops",
-    "without_punctuation",
-]
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 

@@ -28,8 +28,6 @@ from gridprobe.selectors.base import Parts, Selection
 from gridprobe.video import FramePool
 from gridprobe_selectors.encoded import Comparing, Similarities, encoder_of, seed_and_rest, similarity_map
 
-__all__ = ["FOCUS"]
-
 ARM_SECONDS, LEAST_ARMS, ARM_FRAMES = 16.0, 8, 8
 COARSE = 3
 """Frames compared of every arm: its middle one, and two at random."""

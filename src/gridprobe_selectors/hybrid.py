@@ -17,13 +17,10 @@ import numpy as np
 from gridprobe.importance import Grid, ImportanceMap, top
 from gridprobe.models.base import Posterior, choose
 from gridprobe.question import Question
-from gridprobe.selectors.base import Parts, Selection
-from gridprobe.selectors.by_model import ByModel, parts_of
-from gridprobe.selectors.encoders import Encoder
+from gridprobe.selectors.base import Encoder, Parts, Selection
+from gridprobe.selectors.gridprobe import ByModel, parts_of
 from gridprobe.video import FramePool, FrameSize
 from gridprobe_selectors.encoded import encoder_of, similarities_of
-
-__all__ = ["SHARE", "Hybrid"]
 
 SHARE = 0.5
 """The share of rows, and of columns, that are probed."""

@@ -32,22 +32,6 @@ from gridprobe.video import FramePool
 from gridprobe_eval.reader import KEYFRAMES_SCHEMA
 from gridprobe_selectors.encoded import unit_range
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_QUESTIONS",
-    "SAME",
-    "SCORES_SCHEMA",
-    "Chosen",
-    "Keyframes",
-    "Scores",
-    "Scoring",
-    "is_number",
-    "nearest",
-    "need",
-    "question_id",
-    "read_json",
-]
-
 # What selectors share that read other programs' results: bounded files, checks, and the frame nearest to a time.
 
 MAX_BYTES = 256 * 2**20

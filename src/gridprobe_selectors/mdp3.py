@@ -24,8 +24,6 @@ import numpy.typing as npt
 from gridprobe.selectors.base import Parts
 from gridprobe_selectors.encoded import Encoded, Query, Similarities, encoder_of
 
-__all__ = ["MDP3", "choose_frames", "kernel"]
-
 LAMBDA = 0.2
 SEGMENT, LARGE_SEGMENT = 32, 128
 """Frames of a segment; the large one serves more than `SEGMENT` frames to keep."""

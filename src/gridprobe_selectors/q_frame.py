@@ -22,11 +22,9 @@ import numpy as np
 from gridprobe.errors import ModelError
 from gridprobe.question import Question
 from gridprobe.selectors.base import ExtraFrames, Parts, Selection
-from gridprobe.selectors.by_model import ByModel, parts_of
+from gridprobe.selectors.gridprobe import ByModel, parts_of
 from gridprobe.video import FramePool, FrameSize
 from gridprobe_selectors.encoded import encoder_of, seed_and_rest
-
-__all__ = ["QFrame", "drawn_order"]
 
 TEMPERATURE = 0.8
 EXTRA_FRAMES = ((2, 1 / 2), (8, 1 / 4))

@@ -22,8 +22,6 @@ from gridprobe.importance import spread, top
 from gridprobe.selectors.base import Parts
 from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, find_peaks, unit_range
 
-__all__ = ["Wavelet", "boundaries", "detail_band", "diverse", "shares"]
-
 LOW_PASS = (
     -0.010597401784997278,
     0.032883011666982945,

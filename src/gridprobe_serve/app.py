@@ -25,8 +25,6 @@ from gridprobe_serve.errors import LOG, ApiError, Json, as_api_error, error_resp
 from gridprobe_serve.middleware import AccessRules, SecurityMiddleware
 from gridprobe_serve.service import VideoService
 
-__all__ = ["Metrics", "docs_page", "make_app"]
-
 DESCRIPTION = "Ask long videos questions with a vision-language model that sees only the frames that matter."
 
 

@@ -24,8 +24,6 @@ from gridprobe_serve.schemas import ChatBody, MessageBody, ProcessorKwargs, Vide
 from gridprobe_serve.service import VideoQuestion, VideoService
 from gridprobe_serve.sources import Frames, data_of
 
-__all__ = ["ChatQuestion", "read_chat", "router"]
-
 MARKER = re.compile(r"\s*<?\s*(\d+(?:\.\d+)?)\s*(?:s|sec|seconds?)\s*>?\s*:?\s*")
 """A text that says when the next picture is shown, such as "<12.5 seconds>"."""
 OPTION_A = re.compile(r"^[ \t]*\(?A[).:]\s", re.MULTILINE)

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from gridprobe._util import printable
 from gridprobe.cli.ask import introduce
-from gridprobe.cli.console import debug_option, notice, printable, progress, quiet_option
+from gridprobe.cli.console import debug_option, notice, progress, quiet_option
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import FILE, in_groups, method_options, model_options, models_of, options_of
 from gridprobe.errors import UsageError
@@ -15,14 +16,6 @@ from gridprobe.importance import MAX_K
 from gridprobe.models import LazyModel
 from gridprobe.registry import explain_missing
 from gridprobe_eval.cli.plan import cost_models_of
-
-__all__ = [
-    "mcp",
-    "public_name",
-    "serve",
-    "server_limits_of",
-    "service_of",
-]
 
 SIZES = {"max_body": 64, "max_upload": 2048, "quota": 8192, "session_bytes": 2048}
 """Limits in MiB, with their defaults."""

@@ -23,20 +23,6 @@ from gridprobe.errors import (
     VideoError,
 )
 
-__all__ = [
-    "LOG",
-    "ApiError",
-    "Json",
-    "as_api_error",
-    "check_descriptors",
-    "error_response",
-    "log_line",
-    "mark_ids",
-    "new_id",
-    "not_found",
-    "scrubbed",
-]
-
 LOG = logging.getLogger("gridprobe_serve")
 PATH = re.compile(r"(?:file:|(?<![\w/.:]))/(?:[\w.@+-]+/)+[\w.@+-]*")
 

@@ -20,8 +20,6 @@ from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Attempt, Cancelled
 from gridprobe_serve.errors import LOG, ApiError, as_api_error, log_line, new_id, not_found
 
-__all__ = ["LAST", "Job", "JobMessage", "Jobs", "Journal", "UnfinishedJob", "unfinished_in"]
-
 JOURNAL = "jobs"
 JOURNAL_NAME = re.compile(r"([0-9a-f]{32,64})_(\d{1,12}\.\d{1,9})(?:_(\d{1,12}\.\d{1,9}))?")
 

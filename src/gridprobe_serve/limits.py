@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ServerLimits"]
-
 
 @dataclass(frozen=True)
 class ServerLimits:

@@ -23,8 +23,6 @@ try:
 except ModuleNotFoundError:  # lmms-eval itself imports the classes below; without it, only our tests do
     Base = object
 
-__all__ = ["GridProbeChat", "GridProbeSimple", "Harness", "HarnessRequest"]
-
 
 @dataclass(frozen=True)
 class HarnessRequest:

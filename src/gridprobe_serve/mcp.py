@@ -25,8 +25,6 @@ from gridprobe_serve.routes import jpeg
 from gridprobe_serve.schemas import make_question
 from gridprobe_serve.service import VideoQuestion, VideoService
 
-__all__ = ["make_tools", "over_http"]
-
 INSTRUCTIONS = (
     "Questions about long videos of this machine. list_videos names them; ask_video answers a question and says where "
     "in the video the answer is; look_over says what happens in each part; frames_at shows frames. Further questions "

@@ -19,8 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gridprobe_serve.errors import ApiError, error_response, new_id
 from gridprobe_serve.limits import ServerLimits
 
-__all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "UPLOADS", "AccessRules", "SecurityMiddleware", "network_of"]
-
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UPLOADS = "/v1/gridprobe/uploads"
 SMALL_BODY = 1 << 16

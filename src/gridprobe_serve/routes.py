@@ -27,8 +27,6 @@ from gridprobe_serve.schemas import AskBody, PlanBody, SessionBody
 from gridprobe_serve.service import VideoQuestion, VideoService, VideoSession
 from gridprobe_serve.sources import display_name
 
-__all__ = ["PAGE_POLICY", "EventStream", "Service", "jpeg", "page_router", "router", "until_over", "user_of"]
-
 router = APIRouter(prefix="/v1/gridprobe", tags=["gridprobe"])
 page_router = APIRouter(include_in_schema=False)
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}, "description": "named events"}}
@@ -348,11 +346,13 @@ async def info(service: Service) -> Response:
 
 @page_router.get("/")
 async def index() -> Response:
+    """The page."""
     return await page_file("index.html")
 
 
 @page_router.get("/page/{name}")
 async def page_file(name: str) -> Response:
+    """A style sheet, a script or another file of the page."""
     if name not in _page_files():
         raise not_found("file")
     kind = next(kind for ending, kind in PAGE_TYPES.items() if name.endswith(ending))

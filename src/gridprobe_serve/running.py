@@ -19,8 +19,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gridprobe.errors import UsageError
 from gridprobe_serve.middleware import ADDRESS_SHARE, LOOPBACK, AccessRules, SecurityMiddleware, network_of
 
-__all__ = ["TimedProtocol", "bind", "rules_for", "run"]
-
 MOST_CONNECTIONS = 1024
 DESCRIPTORS_EACH = 4
 """Descriptors for each connection: itself, a file that it receives or sends twice open, and a share of all else."""

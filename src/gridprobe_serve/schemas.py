@@ -12,19 +12,6 @@ from gridprobe.options import Setting, settings
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe_serve.errors import ApiError
 
-__all__ = [
-    "AskBody",
-    "ChatBody",
-    "MessageBody",
-    "PlanBody",
-    "ProcessorKwargs",
-    "SessionBody",
-    "SettingsBody",
-    "VideoKwargs",
-    "check_length",
-    "make_question",
-]
-
 LONGEST = {"question": 20_000, "option": 2000, "subtitle text": 1_000_000}
 """Characters of each text of a request. How many of its tokens fit, the model says."""
 Options = Annotated[list[str], Field(max_length=MAX_OPTIONS)]

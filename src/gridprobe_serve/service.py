@@ -35,16 +35,6 @@ from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.sources import Fetcher, MediaSource, Remote, Sources
 from gridprobe_serve.store import AllowedFolders, MediaStore
 
-__all__ = [
-    "Answers",
-    "DecodePool",
-    "Sessions",
-    "VideoQuestion",
-    "VideoService",
-    "VideoSession",
-    "view_of",
-]
-
 # Video sessions: a video is opened and decoded once and asked many times; bounded by bytes, number and age.
 
 MOST_SAMPLINGS = 3

@@ -21,8 +21,6 @@ from gridprobe_serve.errors import ApiError
 from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.store import AllowedFolders, Blob, MediaStore
 
-__all__ = ["Fetcher", "Frames", "MediaSource", "Remote", "Sources", "data_of", "display_name", "is_public"]
-
 BLOCKED = tuple(
     map(
         ipaddress.ip_network,

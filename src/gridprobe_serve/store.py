@@ -22,8 +22,6 @@ from gridprobe.errors import UsageError
 from gridprobe_serve.errors import ApiError, check_descriptors, new_id, not_found
 from gridprobe_serve.jobs import UnfinishedJob, unfinished_in
 
-__all__ = ["AllowedFolders", "Blob", "Incoming", "ListedVideo", "MediaStore", "Upload", "parts_below"]
-
 PREFIX = "gridprobe-serve-"
 LOCK = "in-use"
 MOST_UPLOADS = 4096

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gridprobe._util import printable
 from gridprobe.answer import Answer
-from gridprobe.cli.console import debug_option, printable, progress, quiet_option, speaks_unicode, stdout
+from gridprobe.cli.console import debug_option, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.errors import UsageError
 from gridprobe.models import load_model
@@ -20,8 +21,6 @@ from gridprobe.report.terminal import Terminal, headline, map_lines, timeline_li
 from gridprobe.report.view import AnswerView
 from gridprobe_world import demo as gridprobe_demo
 from gridprobe_world.demo import WAYS, DemoRow
-
-__all__ = ["demo"]
 
 NOTICE = """\
 Two videos of drawn shapes, {minutes:.0f} and {others:.0f} minutes long. The small embedded model

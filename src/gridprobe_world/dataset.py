@@ -26,22 +26,6 @@ from gridprobe_world.questions import FAMILIES, PART_FAMILIES, WorldQuestion, as
 from gridprobe_world.render import Renderer, render_frames
 from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
 
-__all__ = [
-    "CHOICES",
-    "Split",
-    "WorldItem",
-    "items",
-    "load",
-    "metrics",
-    "open_answer",
-    "open_video",
-    "pool_of",
-    "rendered",
-    "script",
-    "video_info",
-    "world_of",
-]
-
 Split = Literal["test", "train"]
 SEEDS = {"test": TEST_SEEDS, "train": TRAINING_SEEDS}
 CHOICES = (*PARTS, "all")

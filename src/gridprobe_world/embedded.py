@@ -19,29 +19,15 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import (
     LOW_MASS,
     Capabilities,
+    Cost,
     CostModel,
     Model,
     Posterior,
     Request,
     Response,
 )
-from gridprobe.models.cost import Cost
 from gridprobe.models.local import checkpoint
 from gridprobe.question import OR_NOT_SHOWN, Question
-
-__all__ = [
-    "HASHES",
-    "SHIPPED",
-    "SIZES",
-    "WEIGHTS",
-    "Embedded",
-    "Vocabulary",
-    "check_shipped",
-    "cost_model",
-    "hashes",
-    "load",
-    "some_words",
-]
 
 # check_shipped(): the files of a model of the package are those that were released, byte for byte.
 #
@@ -195,7 +181,7 @@ def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
     Args:
         size: "micro", the default, or "nano".
         implied: refuse what the model does not know instead of answering with a warning.
-        **options: as for any checkpoint; see `gridprobe.models.local.loading.Options`.
+        **options: as for any checkpoint; see `gridprobe.models.local.loading.LoadOptions`.
     """
     size = size or SIZES[0]
     folder, vocabulary = _folder(size), Vocabulary.embedded()

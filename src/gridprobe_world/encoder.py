@@ -6,12 +6,10 @@ encoder. A question with words that it was not trained on gets a warning.
 
 from typing import Any
 
-from gridprobe.selectors.encoders import Encoder
+from gridprobe.selectors.base import Encoder
 from gridprobe_selectors import clip
 from gridprobe_selectors.encoders import EncoderCostModel, dims_of_checkpoint
 from gridprobe_world.embedded import WEIGHTS, Vocabulary, check_shipped, some_words
-
-__all__ = ["EmbeddedEncoder", "load"]
 
 
 class EmbeddedEncoder(clip.ClipEncoder):

@@ -37,8 +37,6 @@ from gridprobe_world.world import (
     scenes,
 )
 
-__all__ = ["PARTS", "SMALL", "Part", "generate_part"]
-
 Part = Literal["standard", "fine", "brief", "crowded", "unanswerable"]
 PARTS: tuple[Part, ...] = get_args(Part)
 

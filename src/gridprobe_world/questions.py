@@ -28,20 +28,6 @@ from gridprobe_world.world import (
     Worlds,
 )
 
-__all__ = [
-    "FAMILIES",
-    "PART_FAMILIES",
-    "PART_WORDINGS",
-    "WORDINGS",
-    "WorldQuestion",
-    "ask_about",
-    "ask_part",
-    "ask_yes_no",
-    "offer_not_shown",
-    "vocabulary",
-    "with_two_options",
-]
-
 # How questions are worded, and every word that occurs in them.
 
 WORDINGS: dict[str, tuple[str, ...]] = {
@@ -212,13 +198,20 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 YES_NO = (("yes", "no"), ("no", "yes"), ("Yes", "No"), ("No", "Yes"))
 
 
-def vocabulary(*, parts: bool = True) -> frozenset[str]:
-    """Every word of gridworld's questions and options, in lower case; without `parts` only of the standard part."""
+def vocabulary(*, parts: bool = True, yes_no: bool = False) -> frozenset[str]:
+    """Every word of gridworld's questions and options, in lower case.
+
+    Without `parts` only those of the standard part; with `yes_no` also those of yes/no questions, which the embedded
+    models were not trained on.
+    """
     texts = [text for wordings in WORDINGS.values() for text in wordings]
     names = [*SHAPES, *COLOURS, *BACKGROUNDS, *TIMES]
     if parts:
-        texts += [text for wordings in (PART_WORDINGS, CLAIMS) for many in wordings.values() for text in many]
-        names += [*PATTERNS, *ORDINALS, *NOT_SHOWN, *YES_NO[0], "an"]
+        texts += [text for wordings in PART_WORDINGS.values() for text in wordings]
+        names += [*PATTERNS, *ORDINALS, *NOT_SHOWN]
+    if yes_no:
+        texts += [text for wordings in CLAIMS.values() for text in wordings]
+        names += [*YES_NO[0], "an"]
     words = " ".join([*(text.format(shape=" ", other=" ", value=" ") for text in texts), *names]).lower()
     letters = "".join(c if c.isalnum() else " " for c in words)
     return frozenset(letters.split()) | frozenset(DIGITS)
@@ -553,8 +546,8 @@ def _presence(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
 def _sequence(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft | None:
     """Which of two that appear once, and never together, comes first."""
     shown = [_shape(worlds, row, j) for j in range(worlds.shape.shape[1]) if _happens(worlds, row, j)]
-    once = [j for j in np.flatnonzero(worlds.occurrences()[row] == 1).tolist()]
-    once = [j for j in once if shown.count(_shape(worlds, row, j)) == 1]
+    times = worlds.occurrences()[row].tolist()
+    once = [j for j, count in enumerate(times) if count == 1 and shown.count(_shape(worlds, row, j)) == 1]
     pairs = [(a, b) for a in once for b in once if worlds.start[row, b, 0] - worlds.end[row, a, 0] > CELL]
     if not pairs:
         return None

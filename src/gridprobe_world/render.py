@@ -18,17 +18,6 @@ from gridprobe.errors import UsageError
 from gridprobe.video import write_video
 from gridprobe_world.world import BACKGROUNDS, COLOURS, Worlds
 
-__all__ = [
-    "DISTANCES",
-    "FPS",
-    "SEGMENTS",
-    "Renderer",
-    "digit_distance",
-    "render_frame",
-    "render_frames",
-    "write_script",
-]
-
 Array = Any
 """A numpy array or a torch tensor; the functions below use only what both support."""
 

@@ -13,26 +13,6 @@ import numpy.typing as npt
 
 from gridprobe.errors import UsageError
 
-__all__ = [
-    "BACKGROUNDS",
-    "BROAD",
-    "CELL",
-    "COLOURS",
-    "DIGITS",
-    "NOT_SHOWN",
-    "OBJECTS",
-    "ORDINALS",
-    "PATTERNS",
-    "PREJUDICE",
-    "SHAPES",
-    "TEST_SEEDS",
-    "TIMES",
-    "TRAINING_SEEDS",
-    "Difficulty",
-    "Worlds",
-    "generate",
-]
-
 # What exists in gridworld: shapes, colours, backgrounds and digits, and the words for them.
 
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "ring", "bar")
@@ -218,11 +198,13 @@ def centres(quadrant: Ints) -> Floats:
 
 
 def permutations(rng: np.random.Generator, count: int, size: int) -> Ints:
+    """In each of `count` rows the numbers below `size`, in random order."""
     order: Ints = rng.random((count, size)).argsort(axis=1)
     return order
 
 
 def events(rng: np.random.Generator, count: int, level: Difficulty) -> tuple[Floats, Floats]:
+    """When each event of each object starts and ends."""
     start = np.full((count, OBJECTS, EVENTS), NEVER, dtype=np.float32)
     end = start.copy()
     lasting = rng.uniform(0.6, 1.0, count)

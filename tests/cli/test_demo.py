@@ -18,7 +18,7 @@ from embedded_models import make_models
 from gridprobe.answer import AnswerCost
 from gridprobe.cli import cli
 from gridprobe.models import MockModel, Request
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe_world import demo
 from gridprobe_world.dataset import script
 from gridprobe_world.questions import PART_FAMILIES, ask_about, ask_part

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from encoder_checkpoints import SIDE, make_encoder
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.selectors.encoders import LazyEncoder, load_encoder
+from gridprobe.selectors.base import LazyEncoder, load_encoder
 from gridprobe.video import FramePool
 from gridprobe_selectors.clip import ClipEncoder, FeatureCache, load
 from gridprobe_selectors.encoders import KNOWN, image_flops, pieces, text_flops, without_punctuation

@@ -9,8 +9,8 @@ import pytest
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.models import CostModel, cost_model_of
+from gridprobe.models.qwen3vl import BYTES, CAUTION
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.family import BYTES, CAUTION
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
 from gridprobe.options import Options
 from gridprobe.question import Question

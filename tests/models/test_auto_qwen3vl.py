@@ -8,8 +8,8 @@ import pytest
 from auto_checkpoints import new_enough
 from gridprobe.models import Choose, FrameGroup, Request, View, choose
 from gridprobe.models.local.kv_cache import CAUTION
+from gridprobe.models.qwen3vl import cost_model as own_cost_model
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.family import cost_model as own_cost_model
 from gridprobe.models.transformers.engine import Auto, cost_model, load_engine
 from gridprobe.video import FrameSize
 from gridprobe_world.dataset import items, pool_of

@@ -5,7 +5,7 @@ import pytest
 
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models import Choose, FrameGroup, MockModel, Posterior, Request, View, choose
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.subtitles import Between, Segment

@@ -26,7 +26,7 @@ from gridprobe.models import (
     generate,
     load_model,
 )
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.registry import FAMILIES, MODELS
 from gridprobe.video import FramePool, FrameSize

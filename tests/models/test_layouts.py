@@ -9,8 +9,7 @@ import torch
 from gridprobe.models import Choose, FrameGroup, Request, View
 from gridprobe.models.local.kv_cache import LONG, steady_attention
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import PreparedRequest
-from gridprobe.models.qwen3vl.prompt import KEPT_HALVES, Layout, Layouts
+from gridprobe.models.qwen3vl.prompt import KEPT_HALVES, Layout, Layouts, PreparedRequest
 from gridprobe.video import FramePool, FrameSize
 
 

@@ -18,8 +18,7 @@ from gridprobe.models import Posterior, Request, choose
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import PreparedRequest
-from gridprobe.models.qwen3vl.prompt import Layout
+from gridprobe.models.qwen3vl.prompt import Layout, PreparedRequest
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown

@@ -11,8 +11,8 @@ from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
 from gridprobe.models.qwen3vl import engine as passes_module
 from gridprobe.models.qwen3vl.engine import Qwen3VL, Room, passes
-from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.language import Piece
+from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.question import Question
 from scoring import like, noise_pool, shown
 

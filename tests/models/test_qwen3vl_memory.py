@@ -33,8 +33,8 @@ from gridprobe.models.local import kv_cache as memory_module
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.local.kv_cache import Store, free_bytes
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.pricing import attention_flops, head_flops, prefill_flops, price_recall
+from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.models.wrappers import CachedModel
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe

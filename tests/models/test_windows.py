@@ -11,8 +11,7 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import UsageError
 from gridprobe.models import FrameGroup, MockModel, Posterior, Request, Response, View, choose, generate
-from gridprobe.models.base import SamplingParams
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost, SamplingParams
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.wrappers import ChunkedModel, chunk_of, chunked, combined, nearby, with_context
 from gridprobe.options import Options

@@ -20,8 +20,8 @@ from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import end_tokens
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, published_flops
+from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.video import FrameSize
 from gridprobe_world.embedded import WEIGHTS
 from scoring import cost_of_texts, like, load_qwen, noise_pool, shown

@@ -11,7 +11,7 @@ from gridprobe.answer import AnswerCost, Seconds, Trace
 from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import Grid, ImportanceMap, MapKind
 from gridprobe.models import Posterior, Request
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.options import Options
 from gridprobe.selectors import Selection
 from gridprobe.video import FrameSize

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import gridprobe as gp
-from gridprobe.report.extracts import (
+from gridprobe.report.terminal import (
     SHEET,
     check_clip,
     check_folder,

@@ -11,7 +11,7 @@ from gridprobe.answer import AnswerCost, Seconds
 from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import MapKind
 from gridprobe.models import MockModel
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.options import Options
 from gridprobe.report import answer_view
 from gridprobe.report.answer_page import render

@@ -7,7 +7,7 @@ import pytest
 
 from gridprobe import Answer, Question
 from gridprobe.answer import AnswerCost
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost
 from gridprobe.report.view import AnswerView, total_words
 from gridprobe.selectors.base import FLAT
 from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map

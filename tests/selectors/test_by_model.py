@@ -16,13 +16,12 @@ import gridprobe as gp
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Fixed
 from gridprobe.models import MockModel, Request, Response
-from gridprobe.models.base import posteriors
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost, posteriors
 from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import ExtraFrames, Selection
-from gridprobe.selectors.by_model import certainty
+from gridprobe.selectors.gridprobe import certainty
 from gridprobe.video import FramePool, FrameSize
 from gridprobe_selectors.agents import (
     Avua,

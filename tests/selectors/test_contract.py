@@ -14,7 +14,7 @@ from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Selector
-from gridprobe.selectors.encoders import LazyEncoder
+from gridprobe.selectors.base import LazyEncoder
 from small_selectors import DECLARED, Small, constant_encoder, constant_model, encoder, model, small
 from videos_of_arrays import gray_pool
 

@@ -9,8 +9,7 @@ import pytest
 from gridprobe.errors import ModelError
 from gridprobe.importance import Fixed, ShapeRule
 from gridprobe.models import MockModel, Request, Response
-from gridprobe.models.base import posteriors
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost, posteriors
 from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe, Random, Selection, Uniform, UniformLike

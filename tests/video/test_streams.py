@@ -15,7 +15,7 @@ import gridprobe as gp
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.options import Options
-from gridprobe.report.extracts import save_clip
+from gridprobe.report.terminal import save_clip
 from gridprobe.video import FrameCache, FramePool, SampleSpec, Video, VideoLimits, preview, probe, sample
 from gridprobe.video.video import cut
 from videos import bars, numbered_video, read_number

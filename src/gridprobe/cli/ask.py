@@ -9,19 +9,10 @@ from typing import Any
 import click
 from rich.text import Text
 
-from gridprobe._util import parse_json
+from gridprobe._util import parse_json, printable
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
-from gridprobe.cli.console import (
-    announce_saved,
-    is_quiet,
-    notice,
-    printable,
-    progress,
-    quiet_option,
-    speaks_unicode,
-    stdout,
-)
+from gridprobe.cli.console import announce_saved, is_quiet, notice, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import (
     FILE,
@@ -39,15 +30,12 @@ from gridprobe.models import Model
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report
-from gridprobe.report.extracts import check_clip, check_folder, save_clip, save_frames
 from gridprobe.report.picture import check_picture
 from gridprobe.report.saving import check_writable
-from gridprobe.report.terminal import short_view
+from gridprobe.report.terminal import check_clip, check_folder, save_clip, save_frames, short_view
 from gridprobe.report.view import AnswerView, total_words
 from gridprobe.video import VideoLimits
 from gridprobe.video.subtitles import read_subtitles
-
-__all__ = ["ask", "distinct", "imply", "introduce", "subtitle_text"]
 
 # The options of `gridprobe ask` that save something, checked before any work starts.
 

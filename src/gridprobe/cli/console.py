@@ -18,21 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from gridprobe._util import REPLACING, ProgressEvent, listening, printable
 
-__all__ = [
-    "Stopped",
-    "announce_saved",
-    "debug_option",
-    "is_quiet",
-    "never_fail",
-    "notice",
-    "printable",
-    "progress",
-    "quiet_option",
-    "speaks_unicode",
-    "stdout",
-    "stopping",
-]
-
 STAGES = {
     "load": "loading the model",
     "hash": "checking the weights (MiB)",

@@ -21,7 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe import __version__
-from gridprobe.cli.console import debug_option, printable, speaks_unicode, stdout
+from gridprobe._util import printable
+from gridprobe.cli.console import debug_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.errors import GridProbeError
 from gridprobe.models import FrameGroup, Model, Posterior, Request, View, load_model
@@ -29,8 +30,6 @@ from gridprobe.models.base import LOW_MASS, choose
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.video import FramePool, FrameSize
-
-__all__ = ["check_model", "checks_of", "doctor"]
 
 
 @dataclass(frozen=True)

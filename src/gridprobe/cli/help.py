@@ -6,22 +6,10 @@ from typing import Any, cast
 
 import click
 
-from gridprobe._util import REPLACING
-from gridprobe.cli.console import Stopped, never_fail, printable
+from gridprobe._util import REPLACING, printable
+from gridprobe.cli.console import Stopped, never_fail
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.registry import COMMANDS, SECTIONS, suggestion
-
-__all__ = [
-    "COMPLETION",
-    "EXIT_CODES",
-    "TOPICS",
-    "VARIABLES",
-    "Root",
-    "Verb",
-    "Verbs",
-    "help_command",
-    "names_of",
-]
 
 # What the help pages say in addition to the options: exit codes, completion and environment.
 

@@ -9,13 +9,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from gridprobe.cli.console import printable, stdout
+from gridprobe._util import printable
+from gridprobe.cli.console import stdout
 from gridprobe.cli.help import Verb
 from gridprobe.limits import as_flag
 from gridprobe.options import PRESET_HELP, settings
 from gridprobe.registry import BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, MODELS, SELECTORS
-
-__all__ = ["listing", "settings_table"]
 
 
 def settings_table() -> Table:

@@ -14,19 +14,6 @@ from gridprobe.models import LazyModel, is_server
 from gridprobe.options import PRESETS, Options, Setting, parse_changes, parse_value, settings
 from gridprobe.registry import MODELS, SELECTORS
 
-__all__ = [
-    "FILE",
-    "MODEL_HELP",
-    "in_groups",
-    "limit_options",
-    "method_options",
-    "model_options",
-    "models_of",
-    "options_of",
-    "parse_options",
-    "setting_options",
-]
-
 Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
 MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, or embedded (the default; knows only gridworld)."

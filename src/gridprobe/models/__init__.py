@@ -13,6 +13,7 @@ from gridprobe.models.base import (
     Capabilities,
     Choose,
     Completion,
+    Cost,
     CostModel,
     FrameGroup,
     Model,
@@ -28,7 +29,6 @@ from gridprobe.models.base import (
     choose,
     generate,
 )
-from gridprobe.models.cost import Cost
 from gridprobe.models.mock import MockModel
 from gridprobe.registry import MODELS, explain_missing
 
@@ -76,7 +76,7 @@ def load_model(name: str, **options: Any) -> Model:
             for a model of the package (a folder of that name is "./embedded"), "http://host:8000/v1#model" for a model
             on a server, or a name that another package added.
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
-            `revision`, `min_letter_mass`; see `gridprobe.models.local.loading.Options`. For a server see
+            `revision`, `min_letter_mass`; see `gridprobe.models.local.loading.LoadOptions`. For a server see
             `gridprobe.models.openai.ServerOptions`.
     """
     kind, argument = _find(name)

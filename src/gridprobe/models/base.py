@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -11,44 +11,58 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels, contact_sheet
 
-__all__ = [
-    "ASSUMED_FPS",
-    "CHARACTERS_PER_TOKEN",
-    "Basis",
-    "Capabilities",
-    "Choose",
-    "Completion",
-    "Completions",
-    "CostModel",
-    "FrameGroup",
-    "Model",
-    "Packing",
-    "Posterior",
-    "PromptOrder",
-    "Request",
-    "Response",
-    "SamplingParams",
-    "Task",
-    "Timestamps",
-    "Unit",
-    "View",
-    "about_tokens",
-    "by_task",
-    "check_tasks",
-    "choose",
-    "completions",
-    "cost_of",
-    "cut_at",
-    "generate",
-    "posteriors",
-    "require_plain",
-    "seed_of",
-]
+CONVENTIONS = {
+    "tflops": "honest: causal attention, true query width, vocabulary head at the last position, vision tower included",
+    "tflops_computed": "as tflops, less what was reused: features of frames, keys and values of prefixes",
+    "tflops_paper": "published: all-pairs attention, hidden size as query width, vocabulary head everywhere, no vision",
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Tokens and floating-point operations of one or more forward passes; `a + b` adds two costs."""
+
+    calls: int = 0
+    tokens: int = 0
+    visual_tokens: int = 0
+    flops: float = 0.0
+    """By the honest convention."""
+    flops_paper: float = 0.0
+    """By the published convention."""
+    flops_computed: float = 0.0
+    """By the honest convention, less what did not have to be computed because it was known from before."""
+    cached_tokens: int = 0
+    """Tokens that a server found in its cache."""
+    unpriced: int = 0
+    """Calls of models whose floating-point operations are not known; they are missing from the three numbers above."""
+    money: float = 0.0
+    """What a server charges, in the currency of the prices that it was loaded with; 0 without prices."""
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
+
+    @property
+    def tflops(self) -> float:
+        """Honest convention, in units of 1e12."""
+        return self.flops / 1e12
+
+    @property
+    def tflops_paper(self) -> float:
+        """Published convention, in units of 1e12."""
+        return self.flops_paper / 1e12
+
+    @property
+    def tflops_computed(self) -> float:
+        """What was really computed, in units of 1e12."""
+        return self.flops_computed / 1e12
+
 
 Basis = Literal["letters", "written", "drafts", "tokens"]
 """What probabilities are: those of the letters of options; of writing a text in any of its wordings; the share of

@@ -6,7 +6,7 @@ It is part of the package, for tests, documentation and experiments without a mo
         red = request.frames.pixels[..., 0].mean() > 150
         return {"A": 0.1, "B": 0.9} if red else {"A": 0.5, "B": 0.5}
 
-    model = Scripted(eyes)
+    model = MockModel(eyes)
 
 With a second function it also writes: `MockModel(eyes, text=lambda request: {"a red ball": 0.8, "a blue ball": 0.2})`.
 """
@@ -23,6 +23,7 @@ from gridprobe.models.base import (
     Capabilities,
     Completion,
     Completions,
+    Cost,
     FrameGroup,
     Posterior,
     Request,
@@ -33,13 +34,7 @@ from gridprobe.models.base import (
     cut_at,
     seed_of,
 )
-from gridprobe.models.cost import Cost
-from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall, price_text, with_attention
-
-__all__ = ["MockModel"]
-
-MARKER_TOKENS = 8
-"""Tokens of a time marker and of the two delimiters around a frame, roughly."""
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, price_roughly, price_text_roughly
 
 
 class MockModel:
@@ -65,7 +60,7 @@ class MockModel:
             kv_reuse=True,
             attention_map=True,
             generates=text is not None,
-            frame_multiple=priced_as.vision.patch * priced_as.vision.merge,
+            frame_multiple=priced_as.vision.frame_multiple,
         )
         self.requests: list[Request] = []
 
@@ -85,7 +80,7 @@ class MockModel:
     def _texts(self, request: Request, params: SamplingParams) -> Completions:
         """Texts of the function, about four characters to a token."""
         texts = [self._drawn(request, params, sample) for sample in range(params.samples)]
-        first, *more = (self._text_cost(request, each.tokens) for each in texts)
+        first, *more = (price_text_roughly(self._dims, request, each.tokens) for each in texts)
         costs = [self.cost(request.prompt_only) + first, *more]
         return tuple(replace(each, cost=cost) for each, cost in zip(texts, costs, strict=True))
 
@@ -131,33 +126,7 @@ class MockModel:
 
     def cost(self, request: Request) -> Cost:
         """The cost for a real model; text tokens are estimated at four characters each."""
-        grids = [self._grid(group) for group in request.groups]
-        frames, visible, prompt = self._tokens(request)
-        if request.visible_frames is not None:
-            cost = price_recall(self._dims, prompt, known=visible)
-        else:
-            cost = price(self._dims, frames + prompt, grids)
-        if isinstance(request.task, SamplingParams):
-            return sum([self._text_cost(request, request.task.limit)] * request.task.samples, cost)
-        return with_attention(cost, self._dims, prompt, known=visible) if request.attention else cost
-
-    def _text_cost(self, request: Request, tokens: int) -> Cost:
-        _, visible, prompt = self._tokens(request)
-        return price_text(self._dims, tokens, known=visible + prompt)
-
-    def _tokens(self, request: Request) -> tuple[int, int, int]:
-        """Tokens of all frames, of those that the text may look at, and of the text."""
-        grids = [self._grid(group) for group in request.groups]
-        visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
-        frames = visual + len(request.units) * MARKER_TOKENS
-        visible = round(frames * len(request.seen_units) / max(1, len(request.units)))
-        return frames, visible, len(request.prompt) // CHARACTERS_PER_TOKEN
-
-    def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
-        """Units of the group, and their rows and columns of patches."""
-        width, height = group.size(self.capabilities.frame_multiple)
-        patch = self._dims.vision.patch
-        return len(group.units(0)), height // patch, width // patch
+        return price_roughly(self._dims, request)
 
 
 def _as_seen(request: Request, visible_frames: tuple[int, ...] | None) -> Request:

@@ -9,21 +9,9 @@ import numpy as np
 from PIL import Image
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.base import Choose, FrameGroup, Model, Posterior, Request, View, choose
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Choose, Cost, FrameGroup, Model, Posterior, Request, View, choose
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
-
-__all__ = [
-    "CANVAS",
-    "SURFACE_FORMS",
-    "check_rotations",
-    "collage",
-    "collage_request",
-    "rotations_of",
-    "score_rotated",
-    "single_tokens",
-]
 
 
 def check_rotations(count: int) -> None:

@@ -18,6 +18,7 @@ from gridprobe.models.base import (
     Capabilities,
     Choose,
     Completions,
+    Cost,
     FrameGroup,
     Model,
     Posterior,
@@ -27,22 +28,7 @@ from gridprobe.models.base import (
     completions,
     posteriors,
 )
-from gridprobe.models.cost import Cost
 from gridprobe.open_ended import kind_of
-
-__all__ = [
-    "CachedModel",
-    "ChunkedModel",
-    "ModelWrapper",
-    "check_chunk",
-    "chunk_of",
-    "chunked",
-    "combined",
-    "nearby",
-    "with_context",
-    "without_frames",
-]
-
 
 # The base of models that change how another one is asked.
 

@@ -6,26 +6,6 @@ from dataclasses import dataclass
 
 from gridprobe.importance import MapKind
 
-__all__ = [
-    "FLOOR",
-    "MAP_WORDS",
-    "MARK",
-    "MIDDLE",
-    "RGB",
-    "SOURCES",
-    "STOPS",
-    "Scale",
-    "aligned",
-    "amount",
-    "clock",
-    "hex_colour",
-    "mix",
-    "percent",
-    "score_words",
-    "share_words",
-    "sure_words",
-]
-
 MAP_WORDS: dict[MapKind, str] = {
     "attention": "what the question looks at",
     "probes": "how sure the model is from each row and column",

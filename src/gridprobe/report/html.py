@@ -11,8 +11,6 @@ from gridprobe.report.format import amount, clock, percent, share_words, sure_wo
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["POLICY", "asset", "jpeg_source", "render_page", "render_part"]
-
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """The content security policy of a page without a script; it blocks all requests."""
 

@@ -20,18 +20,6 @@ from gridprobe.report.saving import write_whole
 from gridprobe.report.view import AnswerView, Option
 from gridprobe.video.frames import Pixels
 
-__all__ = [
-    "FORMATS",
-    "Sheet",
-    "check_picture",
-    "draw_answer",
-    "draw_labelled_sheet",
-    "draw_sheet",
-    "encoded",
-    "jpeg",
-    "save_map",
-]
-
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 """The ending of a file's name -> what is written."""
 INK: RGB = (238, 240, 244)

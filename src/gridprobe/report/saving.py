@@ -6,8 +6,6 @@ from pathlib import Path
 from gridprobe import _util
 from gridprobe.errors import UsageError
 
-__all__ = ["check_writable", "write_whole"]
-
 
 def check_writable(path: Path) -> None:
     """Raise UsageError if the file cannot be written; the command line calls this before any work starts."""

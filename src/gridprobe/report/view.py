@@ -14,8 +14,7 @@ from gridprobe.answer import Answer
 from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import runs, spread, top
 from gridprobe.models import Posterior
-from gridprobe.models.base import Basis
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Basis, Cost
 from gridprobe.open_ended import exact_match
 from gridprobe.report.format import (
     FLOOR,
@@ -31,8 +30,6 @@ from gridprobe.report.format import (
 from gridprobe.selectors.base import FLAT
 from gridprobe.video import Pending
 from gridprobe.video.frames import Pixels
-
-__all__ = ["READING", "AnswerView", "KeptSpan", "Option", "Stage", "levels_of", "total_words"]
 
 MAIN = (0.5, 0.8)
 """A span with a frame of at least this level of importance is a main one; the second limit counts if the first

@@ -12,9 +12,6 @@ from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.selectors.gridprobe import make as make_gridprobe
 from gridprobe.video import FramePool, FrameSize, Sampling
 
-__all__ = ["All", "AllSmall", "Random", "Uniform", "UniformLike"]
-
-
 EVENLY = {"middle": spread, "linspace": with_ends}
 """Two rules for evenly spaced frames."""
 

@@ -27,16 +27,6 @@ from gridprobe.video.files import VideoFile
 from gridprobe.video.frames import Pixels
 from gridprobe.video.sampling import AUTO_FRACTION, SampleSpec
 
-__all__ = [
-    "FORMAT",
-    "FrameCache",
-    "MemoryCache",
-    "cache_folder",
-    "frame_key",
-    "open_cache",
-    "plan_key",
-]
-
 VARIABLE = "GRIDPROBE_CACHE"
 MAGIC = b"gridprobe-cache-1\n"
 DIGEST = 32

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from gridprobe.video.frames import Pixels
 
-__all__ = ["MAX_WORKERS", "FileStream", "Opener", "Preview", "Way", "checked_info", "open_file", "preview", "read_plan"]
-
 # Several readers in parallel, each with its share of the plan, its own demuxer and its own decoder, fill one array.
 #
 # Decoding releases Python's global lock, so threads use all cores, and better than one decoder's own threads, which

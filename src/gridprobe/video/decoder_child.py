@@ -34,8 +34,6 @@ from gridprobe.video.source import decoder_version
 if TYPE_CHECKING:
     from gridprobe.video.pictures import FolderStream
 
-__all__ = ["main"]
-
 Reply = dict[str, Any]
 STDERR_BYTES = 1 << 20
 """How much a decoder may write to its standard error, or to any other file."""

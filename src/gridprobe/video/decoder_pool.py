@@ -36,8 +36,6 @@ from gridprobe.video.pictures import FolderStream
 from gridprobe.video.sampling import FrameIndex, SampleSpec
 from gridprobe.video.source import VideoInfo
 
-__all__ = ["Child", "ChildDecoder", "sandbox", "stop_idle"]
-
 GRACE = 3.0
 """Seconds beyond a request's own limit before the child is killed: it should notice the limit itself."""
 START_SECONDS = 120.0

@@ -19,20 +19,6 @@ from typing import BinaryIO
 from gridprobe._util import is_utf8
 from gridprobe.errors import UsageError, VideoError
 
-__all__ = [
-    "Deadline",
-    "VideoFile",
-    "VideoLimits",
-    "changed",
-    "check_file",
-    "fingerprint_of",
-    "lacks_index",
-    "looks_like",
-    "shown_name",
-    "timestamps_restart",
-    "unchanged",
-]
-
 EDGE = 64 * 1024
 """Bytes at each end of the file that are part of the fingerprint."""
 

@@ -16,8 +16,6 @@ from gridprobe.errors import UsageError
 if TYPE_CHECKING:
     from gridprobe.video.source import VideoInfo
 
-__all__ = ["NATIVE", "FramePool", "FrameSize", "Pending", "Pixels", "contact_sheet"]
-
 Pixels = npt.NDArray[np.uint8]
 
 

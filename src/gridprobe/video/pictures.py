@@ -26,8 +26,6 @@ from gridprobe.video.frames import Pixels
 from gridprobe.video.sampling import FrameBuffer, FrameIndex, SampleSpec, linspace_numbers
 from gridprobe.video.source import VideoInfo
 
-__all__ = ["SUFFIXES", "FolderStream", "describe_folder", "open_folder"]
-
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
 """What Pillow may open. It goes by content, whatever the suffix, and would hand PostScript to Ghostscript."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["BEFORE_ALL", "Lookahead", "Reader", "Shown", "Step", "dry_run", "expected_pts"]
-
 # dry_run(): what reading a plan takes, found from packets alone: the true frames, and how many must be decoded.
 
 

@@ -19,30 +19,6 @@ if TYPE_CHECKING:
 
     from gridprobe.video.frames import Pixels
 
-__all__ = [
-    "AUTO_FRACTION",
-    "START",
-    "Anchor",
-    "DecodeIn",
-    "DecodePlan",
-    "FrameBuffer",
-    "FrameClock",
-    "FrameIndex",
-    "Precision",
-    "SampleSpec",
-    "Sampling",
-    "Timeline",
-    "anchor",
-    "check_stream",
-    "end_of_stream",
-    "frame_duration",
-    "linspace_numbers",
-    "make_plan",
-    "middle_times",
-    "next_key",
-    "scan",
-]
-
 Sampling = Literal["middle", "linspace"]
 Precision = Literal["exact", "keyframe", "auto"]
 DecodeIn = Literal["child", "process"]

@@ -36,23 +36,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = [
-    "CONTAINERS",
-    "DECODER_FRAMES",
-    "NalKind",
-    "Source",
-    "VideoInfo",
-    "choose_stream",
-    "decoded_frames",
-    "decoder_version",
-    "describe",
-    "first_frame",
-    "kind_rule",
-    "open_video",
-    "probe",
-    "recovery_rule",
-]
-
 # VideoInfo: a video's properties, with the header's claims kept apart from what was found in the file.
 
 

@@ -16,18 +16,6 @@ from typing import Any, Literal, get_args
 
 from gridprobe.errors import DataError, UsageError
 
-__all__ = [
-    "Between",
-    "Rule",
-    "Segment",
-    "Subtitles",
-    "clip_time",
-    "in_clip",
-    "interleave",
-    "read_subtitles",
-    "sentences",
-]
-
 Rule = Literal["longvideobench", "video-mme-v2", "video-mme"]
 """The benchmark whose rule places subtitles between or after frames."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from av import Packet, VideoFrame
     from av.video.stream import VideoStream
 
-__all__ = ["CLIP_FORMATS", "Cut", "Moved", "Video", "cut", "sample", "write_video"]
-
 
 class Moved(VideoError):
     """Frames of a damaged video are not where they were said to be; its pool has to be decoded again."""

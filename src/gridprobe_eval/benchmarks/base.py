@@ -15,26 +15,6 @@ from gridprobe.question import PAPER_SUBTITLES, Question
 from gridprobe.video import FramePool, SampleSpec, VideoInfo, probe
 from gridprobe.video.subtitles import Between, Subtitles, clip_time, in_clip, read_subtitles, sentences
 
-__all__ = [
-    "NO_RIGHT_OPTION",
-    "SUBTITLE_MODES",
-    "Benchmark",
-    "Interval",
-    "Item",
-    "Metric",
-    "RowProblem",
-    "accuracy",
-    "as_file",
-    "by_bin",
-    "has_subtitles",
-    "mean",
-    "unknown",
-    "values",
-    "with_subtitles",
-    "without_options",
-    "without_outside_files",
-]
-
 NO_RIGHT_OPTION = "no_right_option"
 """Key of `Item.extra`: the right answer is known but is none of the options, so every answer is wrong."""
 

@@ -28,8 +28,6 @@ from gridprobe_eval.benchmarks.files import (
     whole,
 )
 
-__all__ = ["load", "metrics"]
-
 ANSWERS = "subset_answers.json"
 QUESTIONS, SUBSET, ALL, OPEN = "questions.json", "Subset/test-*.parquet", "MC/test-*.parquet", "GENERATION/*.parquet"
 

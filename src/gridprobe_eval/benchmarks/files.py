@@ -19,27 +19,6 @@ from gridprobe.errors import DataError, UsageError
 from gridprobe.question import NO_TEXT
 from gridprobe_eval.benchmarks.base import Benchmark, Item, RowProblem
 
-__all__ = [
-    "Media",
-    "choose",
-    "duration",
-    "find_files",
-    "find_split",
-    "fingerprint",
-    "gather",
-    "known",
-    "letter",
-    "letter_at",
-    "number",
-    "read_object",
-    "read_rows",
-    "split_options",
-    "text",
-    "unlabelled",
-    "verbatim",
-    "whole",
-]
-
 # Annotation files -> rows, and video names -> paths.
 
 VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm", ".avi", ".mov")

@@ -15,8 +15,6 @@ from gridprobe.question import Question
 from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
 from gridprobe_eval.benchmarks.files import find_files, gather, known, letter, read_rows, text
 
-__all__ = ["load", "metrics"]
-
 FIELDS = ("id", "video", "question", "options", "answer", "subtitles", "bins")
 
 

@@ -26,8 +26,6 @@ from gridprobe_eval.benchmarks.files import (
     whole,
 )
 
-__all__ = ["load", "metrics"]
-
 FILES = {
     "val": ("lvb_val.json", "validation-*.parquet", "data/validation-*.parquet"),
     "test": ("lvb_test_wo_gt.json", "test-*.parquet", "data/test-*.parquet"),

@@ -25,8 +25,6 @@ from gridprobe_eval.benchmarks.files import (
     text,
 )
 
-__all__ = ["load", "metrics"]
-
 SHARD = 1000
 """Videos in one folder of the downloader."""
 

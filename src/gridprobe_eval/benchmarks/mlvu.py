@@ -26,8 +26,6 @@ from gridprobe_eval.benchmarks.files import (
     verbatim,
 )
 
-__all__ = ["TASKS", "load", "metrics"]
-
 TASKS = ("plotQA", "needle", "ego", "count", "order", "anomaly_reco", "topic_reasoning")
 GENERATION = ("sub_scene", "summary")
 _FILE = re.compile(rf"(?:\d+_)?({'|'.join((*TASKS, *GENERATION))})")

@@ -23,8 +23,6 @@ from gridprobe_eval.benchmarks.files import (
     whole,
 )
 
-__all__ = ["load", "metrics"]
-
 MAP = "map_vid_vidorID.json"
 KINDS = {"C": "causal", "T": "temporal", "D": "descriptive"}
 MERGED = {"TP": "TN"}

@@ -12,8 +12,6 @@ from gridprobe.video.subtitles import read_subtitles
 from gridprobe_eval.benchmarks import load_benchmark
 from gridprobe_eval.benchmarks.base import Benchmark
 
-__all__ = ["KINDS", "Finding", "Verified", "released_rows", "verify"]
-
 LENGTH_SECONDS, LENGTH_SHARE = 2.0, 0.1
 """How far the length of a video may be from the annotated one; containers and annotators round."""
 DEEP_CELLS = 9

@@ -12,8 +12,6 @@ from gridprobe.question import Question
 from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
 from gridprobe_eval.benchmarks.files import Media, find_files, gather, known, letter, read_rows, text, unlabelled
 
-__all__ = ["load", "metrics"]
-
 BINS = ("duration", "domain", "sub_category", "task_type")
 
 

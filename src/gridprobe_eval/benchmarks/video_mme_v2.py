@@ -16,8 +16,6 @@ from gridprobe.question import Question
 from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric, accuracy, mean
 from gridprobe_eval.benchmarks.files import Media, find_files, gather, known, letter, read_rows, split_options, text
 
-__all__ = ["load", "metrics", "non_linear"]
-
 HEADS = ("second_head", "third_head")
 RELEVANCE, LOGIC = "relevance", "logic"
 

@@ -17,8 +17,6 @@ from gridprobe_eval.cli.evaluate import benchmark_options, eval_arguments
 from gridprobe_eval.runner import Agreement, draw
 from gridprobe_eval.runner import calibrate as compare
 
-__all__ = ["calibrate"]
-
 METHOD = "Clopper-Pearson, fixed-sequence testing"
 
 

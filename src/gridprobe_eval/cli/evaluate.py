@@ -14,13 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from gridprobe._util import watching
+from gridprobe._util import printable, watching
 from gridprobe.cli.console import (
     LINE_EVERY_SECONDS,
     debug_option,
     is_quiet,
     notice,
-    printable,
     progress,
     quiet_option,
     stdout,
@@ -47,17 +46,6 @@ from gridprobe_eval.benchmarks.verify import KINDS, Finding, Verified, verify
 from gridprobe_eval.folder import QUESTION_TIMEOUT, START_TIMEOUT, Timeouts
 from gridprobe_eval.runner import MAX_FAILURES, RunState
 from gridprobe_eval.tasks import Choice, Shard, Totals
-
-__all__ = [
-    "EvalArguments",
-    "RunPace",
-    "benchmark_options",
-    "choice_options",
-    "eval_arguments",
-    "evaluate",
-    "run_progress",
-    "span",
-]
 
 # Options that `eval`, `plan` and `calibrate` share: the benchmark, the questions, the models and the settings.
 

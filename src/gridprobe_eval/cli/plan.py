@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gridprobe.cli.console import printable, progress, quiet_option, stdout
+from gridprobe._util import printable
+from gridprobe.cli.console import progress, quiet_option, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import (
     FILE,
@@ -27,8 +28,6 @@ from gridprobe.planning import Models, Offer, offers
 from gridprobe.video import Preview, preview
 from gridprobe_eval.cli.evaluate import benchmark_options, choice_options, eval_arguments
 from gridprobe_eval.estimate import estimate_run
-
-__all__ = ["cost_models_of", "plan", "plan_benchmark", "print_offers"]
 
 # gridprobe estimate_run BENCHMARK: the cost of an evaluation, without loading a model.
 

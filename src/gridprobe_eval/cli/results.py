@@ -8,15 +8,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from gridprobe.cli.console import (
-    announce_saved,
-    debug_option,
-    printable,
-    progress,
-    quiet_option,
-    speaks_unicode,
-    stdout,
-)
+from gridprobe._util import printable
+from gridprobe.cli.console import announce_saved, debug_option, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import FILE, in_groups
 from gridprobe.errors import DataError, UsageError
@@ -31,8 +24,6 @@ from gridprobe_eval.reader import Run, export_keyframes, read_run, read_runs, su
 from gridprobe_eval.report.run_data import make_thumbnails
 from gridprobe_eval.report.run_page import save_run_report
 from gridprobe_eval.report.tables import FORMATS, RunScores, all_tables, render_scores, short_table
-
-__all__ = ["report", "score_runs", "status"]
 
 
 @click.command(

@@ -33,16 +33,6 @@ from gridprobe.video import FrameSize, Video
 from gridprobe_eval.metrics import bins_of
 from gridprobe_eval.reader import Result, Run
 
-__all__ = [
-    "MOST",
-    "MOST_BYTES",
-    "RESULT",
-    "RunThumbnails",
-    "embedded_json",
-    "make_thumbnails",
-    "pack",
-]
-
 RunThumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
 """Name of a run -> id of a question -> time and JPEG of some kept frames."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gridprobe.errors import UsageError
-from gridprobe.models.cost import CONVENTIONS
+from gridprobe.models.base import CONVENTIONS
 from gridprobe.report.format import amount, percent, share_words
 from gridprobe.report.html import asset, render_page, render_part
 from gridprobe.report.saving import write_whole
@@ -25,16 +25,6 @@ from gridprobe_eval.metrics import Row, all_frames_cost, bins_of, official, scor
 from gridprobe_eval.reader import Run
 from gridprobe_eval.report.run_data import RunThumbnails, embedded_json, pack
 from gridprobe_eval.report.tables import RunScores, people_tables, uneven
-
-__all__ = [
-    "RunPoint",
-    "across",
-    "frontier",
-    "histogram_svg",
-    "pareto_svg",
-    "render_runs",
-    "save_run_report",
-]
 
 MOST_OPEN = 6
 """The cards and histograms of more runs are folded."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gridprobe._util import one_line, printable
-from gridprobe.models.cost import CONVENTIONS
+from gridprobe.models.base import CONVENTIONS
 from gridprobe.report.format import aligned, share_words
 from gridprobe.report.terminal import Terminal
 from gridprobe_eval.benchmarks import Metric
@@ -20,19 +20,6 @@ from gridprobe_eval.benchmarks.base import Interval
 from gridprobe_eval.metrics import Row, all_frames_cost, shared
 from gridprobe_eval.reader import Run
 from gridprobe_eval.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE
-
-__all__ = [
-    "FORMATS",
-    "RunScores",
-    "Table",
-    "all_tables",
-    "people_tables",
-    "remarks",
-    "render_scores",
-    "short_table",
-    "too_few",
-    "uneven",
-]
 
 SCHEMA = "gridprobe.scores/1"
 PRIORITY = ("accuracy %", "compute", "vs first", "95% interval", "frames", "p", "n", "failed", "seconds")

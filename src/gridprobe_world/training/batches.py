@@ -5,8 +5,9 @@ Plain arrays, made on the CPU.
 Frames are expensive and questions are cheap, so several questions follow the same frames, each as if it were alone.
 Subsets are those of the method: rows, columns, uniform frames, and sets that hold the evidence more often than by
 chance, from pools of 16 to 144 frames; some have more frames in a window. The frames of a sequence have one size, or a
-few of them are large and the others small, or all are small and a few of them follow again, large (close-ups). The target is always the true answer for the whole video, so a model that
-sees a subset without the evidence can only learn to be uncertain. This makes it calibrated.
+few of them are large and the others small, or all are small and a few of them follow again, large (close-ups). The
+target is always the true answer for the whole video, so a model that sees a subset without the evidence can only learn
+to be uncertain. This makes it calibrated.
 """
 
 import random
@@ -45,23 +46,6 @@ from gridprobe_world.world import (
     Worlds,
     generate,
 )
-
-__all__ = [
-    "EYE",
-    "FAMILY_WEIGHTS",
-    "IGNORED",
-    "MEMORY",
-    "PART_WEIGHTS",
-    "READABLE",
-    "Batch",
-    "BatchMaker",
-    "FramesOfSize",
-    "Skills",
-    "captions_of",
-    "pair_times",
-    "recalled_by",
-    "seen_in",
-]
 
 # What the auxiliary tests and the captions ask for: the contents of every frame, from the script.
 

@@ -15,20 +15,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from gridprobe_world.questions import WORDINGS
 from gridprobe_world.world import BACKGROUNDS, COLOURS, DIGITS, SHAPES, TIMES
 
-__all__ = [
-    "CLOSE_UPS",
-    "PADS",
-    "SIZES",
-    "SPECIAL",
-    "Sequences",
-    "Tokens",
-    "build_model",
-    "build_tokenizer",
-    "lay_out",
-    "save_checkpoint",
-    "train_tokenizer",
-]
-
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>")
 PADS = ("<|image_pad|>", "<|video_pad|>")
 VOCABULARY = 640

@@ -33,8 +33,6 @@ from gridprobe_world.questions import vocabulary
 from gridprobe_world.render import render_frames
 from gridprobe_world.world import BACKGROUNDS, COLOURS, PATTERNS, SHAPES, TRAINING_SEEDS, Worlds
 
-__all__ = ["Captions", "build_clip", "build_clip_tokenizer", "captions_of", "main", "truth"]
-
 SIDE = 96
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 VIDEOS, FRAMES = 160, 4

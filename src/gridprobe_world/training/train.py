@@ -5,7 +5,8 @@
 
 The learning rate follows the budget (total minutes), so a training may be split into pieces of any length. A piece
 writes `state.safetensors` (weights and optimizer), `log.jsonl` (the curve) and `model/`, an ordinary Hugging
-Face folder. A trained model learns something new without forgetting the rest at a low rate, without the auxiliary tests:
+Face folder. A trained model learns something new without forgetting the rest at a low rate, without the auxiliary
+tests:
 
     python -m gridprobe_world.training --start weights/micro --budget 2 --rate 0.25 --warm-up 60 --answers-only …
 """
@@ -36,8 +37,6 @@ from gridprobe_world.render import render_frames
 from gridprobe_world.training.batches import EYE, IGNORED, MEMORY, PART_WEIGHTS, SHORT, Batch, BatchMaker, Skills
 from gridprobe_world.training.checkpoint import Sequences, build_model, build_tokenizer, save_checkpoint
 from gridprobe_world.world import SHAPES
-
-__all__ = ["FastModel", "Trainer", "main", "on_device"]
 
 # A training step's forward pass: the engine's own blocks, on batches with many questions about the same frames.
 

@@ -12,8 +12,6 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import CostModel, Model
 from gridprobe.registry import FAMILIES, REFUSED, explain_missing
 
-__all__ = ["cost_model", "find_folder", "first_line", "load", "local_folder", "unreadable"]
-
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """The files that are downloaded. Pickled weights never are."""
 

@@ -13,21 +13,8 @@ from torch import Tensor
 
 from gridprobe._util import report
 from gridprobe.errors import ModelError
-from gridprobe.models.base import Completion, SamplingParams, cut_at, seed_of
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Completion, Cost, SamplingParams, cut_at, seed_of
 from gridprobe.models.prompting import single_tokens
-
-__all__ = [
-    "MIN_MASS",
-    "GrowingText",
-    "Step",
-    "TextGenerator",
-    "check_mass",
-    "end_tokens",
-    "letter_logprobs",
-    "letter_tokens",
-    "write_all",
-]
 
 Step = Callable[[Sequence[int], Sequence[int]], Tensor]
 """From the last tokens of the texts with these numbers to the logits of their next tokens: texts × vocabulary."""

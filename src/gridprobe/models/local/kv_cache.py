@@ -15,8 +15,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gridprobe.errors import TooLarge
 
-__all__ = ["Cached", "DeviceMemory", "Forward", "Store", "batches", "free_bytes", "steady_attention"]
-
 
 class Store:
     """Tensors by key. What no longer fits on the device moves to the host's memory, and is dropped from there.

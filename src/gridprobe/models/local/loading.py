@@ -21,20 +21,6 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.local.checkpoint import first_line, unreadable
 from gridprobe.video import FrameCache, cache_folder
 
-__all__ = [
-    "LoadOptions",
-    "Opened",
-    "Stamps",
-    "file_stamps",
-    "find_device",
-    "find_dtype",
-    "fingerprint",
-    "label_of",
-    "opened",
-    "quietly",
-    "read",
-]
-
 # fingerprint(): a hash over every byte of a checkpoint that can affect an answer, wherever the folder is.
 #
 # Files  Weights, configurations, tokenizer and templates directly in the folder, and the weights that an index or

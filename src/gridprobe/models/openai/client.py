@@ -24,20 +24,6 @@ from gridprobe._util import printable
 from gridprobe.errors import Cancelled, ServerError, ServerUnavailable, UsageError
 from gridprobe.registry import suggestion
 
-__all__ = [
-    "ATTEMPTS",
-    "MAX_BYTES",
-    "Address",
-    "Client",
-    "ConcurrencyLimiter",
-    "InvalidReply",
-    "RateClock",
-    "RequestRejected",
-    "ServerOptions",
-    "find_key",
-    "map_unordered",
-]
-
 # The address of a server, the key for it, which is never part of a name, and the options it is used with.
 
 KEY = "GRIDPROBE_API_KEY"

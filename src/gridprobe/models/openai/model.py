@@ -13,6 +13,7 @@ from gridprobe.models.base import (
     Capabilities,
     Choose,
     Completions,
+    Cost,
     Posterior,
     Request,
     Response,
@@ -20,7 +21,6 @@ from gridprobe.models.base import (
     by_task,
     require_plain,
 )
-from gridprobe.models.cost import Cost
 from gridprobe.models.openai.client import Client, map_unordered
 from gridprobe.models.openai.requests import (
     ChatClient,
@@ -32,8 +32,6 @@ from gridprobe.models.openai.requests import (
     message_parts,
 )
 from gridprobe.models.openai.selftest import CANARY, ServerFeatures, ServerPricing, letters, near
-
-__all__ = ["Server"]
 
 T = TypeVar("T")
 

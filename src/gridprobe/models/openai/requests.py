@@ -21,23 +21,6 @@ from gridprobe.models.openai.client import ATTEMPTS, Client, InvalidReply, Reque
 from gridprobe.models.prompting import SURFACE_FORMS, single_tokens
 from gridprobe.video.frames import Pixels
 
-__all__ = [
-    "ChatClient",
-    "EncodedImage",
-    "ImageCache",
-    "LabelLogprobs",
-    "Part",
-    "SampledLogprobs",
-    "ServerUsage",
-    "Strategy",
-    "TokenIdLogprobs",
-    "TopLogprobs",
-    "chat_messages",
-    "encode_image",
-    "message_parts",
-    "proportional",
-]
-
 # A request as one user message: texts, and an image after the time of every unit, as our own engine lays them out.
 
 SPECIAL = re.compile(r"<(?=[|/]?[A-Za-z_]+\|?>)")

@@ -13,8 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from gridprobe.errors import ModelError, ServerError, ServerUnavailable
-from gridprobe.models.base import CostModel, Request, SamplingParams
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Cost, CostModel, Request, SamplingParams
 from gridprobe.models.openai.client import Client, RequestRejected, ServerOptions
 from gridprobe.models.openai.requests import (
     ChatClient,
@@ -29,8 +28,6 @@ from gridprobe.models.openai.requests import (
     encode_image,
     proportional,
 )
-
-__all__ = ["CANARY", "ServerFeatures", "ServerPricing", "TokenRule", "examine", "letters", "near"]
 
 # What requests cost: tokens, money, and floating-point operations where the model is known.
 

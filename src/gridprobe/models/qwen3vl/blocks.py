@@ -19,26 +19,6 @@ from gridprobe.models.base import Packing
 from gridprobe.models.local.kv_cache import Cached
 from gridprobe.models.qwen3vl.prompt import Layout
 
-__all__ = [
-    "PatchSpec",
-    "attention_weights",
-    "compiled",
-    "cut",
-    "last_text_block",
-    "last_text_block_of_row",
-    "patches",
-    "plain_cached",
-    "plain_logits",
-    "plain_weights",
-    "resize",
-    "rms",
-    "text_block",
-    "text_weights",
-    "upload",
-    "vision_block",
-    "vision_weights",
-]
-
 Block = Callable[..., Any]
 
 

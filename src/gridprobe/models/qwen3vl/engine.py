@@ -24,6 +24,7 @@ from gridprobe.errors import ModelError, TooLarge
 from gridprobe.models.base import (
     Capabilities,
     Completions,
+    Cost,
     FrameGroup,
     Posterior,
     Request,
@@ -31,7 +32,6 @@ from gridprobe.models.base import (
     SamplingParams,
     by_task,
 )
-from gridprobe.models.cost import Cost
 from gridprobe.models.local.checkpoint import first_line
 from gridprobe.models.local.generate import (
     MIN_MASS,
@@ -55,7 +55,6 @@ from gridprobe.models.qwen3vl.blocks import (
     upload,
     vision_block,
 )
-from gridprobe.models.qwen3vl.jobs import PreparedRequest, Span, price_job, price_prompt, price_text_of
 from gridprobe.models.qwen3vl.language import Branches, LanguageModel, Piece, Prefix
 from gridprobe.models.qwen3vl.pricing import (
     attention_flops,
@@ -65,11 +64,19 @@ from gridprobe.models.qwen3vl.pricing import (
     prefill_flops,
     token_bytes,
 )
-from gridprobe.models.qwen3vl.prompt import Layout, Layouts, SpecialTokens, encoder
+from gridprobe.models.qwen3vl.prompt import (
+    Layout,
+    Layouts,
+    PreparedRequest,
+    Span,
+    SpecialTokens,
+    encoder,
+    price_job,
+    price_prompt,
+    price_text_of,
+)
 from gridprobe.models.qwen3vl.vision import Features, VisionTower
 from gridprobe.video import FrameSize
-
-__all__ = ["Qwen3VL", "Room", "load_engine", "narrowed", "passes", "rows_of", "side_by_side"]
 
 # What runs in one pass: whole sequences, and texts that follow kept prefixes, sized by what is computed for them.
 

@@ -22,8 +22,6 @@ from gridprobe.models.qwen3vl.blocks import (
     upload,
 )
 
-__all__ = ["Branches", "LanguageModel", "Piece", "Prefix"]
-
 T = TypeVar("T")
 
 SCORES_ON_CPU, SCORES_ON_GPU = 2**24, 2**26

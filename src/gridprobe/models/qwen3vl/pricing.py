@@ -1,28 +1,13 @@
-"""Dimensions of Qwen3-VL models and what their forward passes cost; see `gridprobe.models.cost` for the conventions."""
+"""Dimensions of Qwen3-VL models and what their forward passes cost; see `gridprobe.models.base` for the conventions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import CHARACTERS_PER_TOKEN, Cost, FrameGroup, Request, SamplingParams
 
-__all__ = [
-    "QWEN3_VL",
-    "ModelDims",
-    "VisionDims",
-    "attention_flops",
-    "cache_bytes",
-    "dims_of",
-    "head_flops",
-    "parameters",
-    "prefill_flops",
-    "price",
-    "price_recall",
-    "price_text",
-    "token_bytes",
-    "vision_flops",
-    "with_attention",
-]
+MARKER_TOKENS = 8
+"""Tokens of a time marker and of the two delimiters around a frame, roughly."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +23,11 @@ class VisionDims:
     patch: int = 16
     temporal_patch: int = 2
     merge: int = 2
+
+    @property
+    def frame_multiple(self) -> int:
+        """The sides of a frame are multiples of this many pixels."""
+        return self.patch * self.merge
 
 
 @dataclass(frozen=True)
@@ -124,6 +114,45 @@ def with_attention(cost: Cost, dims: ModelDims, tokens: int, *, known: int) -> C
     """The cost of a pass that also reads off how much its last tokens attend to the known ones."""
     flops = attention_flops(dims, tokens, known=known)
     return replace(cost, flops=cost.flops + flops, flops_computed=cost.flops_computed + flops)
+
+
+# Requests, for models whose tokenizer is not there.
+
+
+def price_roughly(dims: ModelDims, request: Request) -> Cost:
+    """Price a request, with its text estimated at four characters to a token."""
+    frames, visible, prompt = _rough_tokens(dims, request)
+    if request.visible_frames is not None:
+        cost = price_recall(dims, prompt, known=visible)
+    else:
+        cost = price(dims, frames + prompt, [_grid(dims.vision, group) for group in request.groups])
+    if isinstance(request.task, SamplingParams):
+        return sum([price_text_roughly(dims, request, request.task.limit)] * request.task.samples, cost)
+    return with_attention(cost, dims, prompt, known=visible) if request.attention else cost
+
+
+def price_text_roughly(dims: ModelDims, request: Request, tokens: int) -> Cost:
+    """Price a text of that many tokens after a request."""
+    _, visible, prompt = _rough_tokens(dims, request)
+    return price_text(dims, tokens, known=visible + prompt)
+
+
+def _rough_tokens(dims: ModelDims, request: Request) -> tuple[int, int, int]:
+    """Tokens of all frames, of those that the text may look at, and of the text."""
+    grids = [_grid(dims.vision, group) for group in request.groups]
+    visual = sum(units * rows * columns for units, rows, columns in grids) // dims.vision.merge**2
+    frames = visual + len(request.units) * MARKER_TOKENS
+    visible = round(frames * len(request.seen_units) / max(1, len(request.units)))
+    return frames, visible, len(request.prompt) // CHARACTERS_PER_TOKEN
+
+
+def _grid(dims: VisionDims, group: FrameGroup) -> tuple[int, int, int]:
+    """Units of the group, and their rows and columns of patches."""
+    width, height = group.size(dims.frame_multiple)
+    return len(group.units(0)), height // dims.patch, width // dims.patch
+
+
+# Floating-point operations and bytes.
 
 
 def published_flops(dims: ModelDims, tokens: int) -> float:

@@ -17,10 +17,8 @@ from gridprobe._util import check_cancelled
 from gridprobe.models.base import Unit
 from gridprobe.models.local.kv_cache import DeviceMemory, Store
 from gridprobe.models.qwen3vl.blocks import Block, PatchSpec, patches, vision_block, vision_weights
-from gridprobe.models.qwen3vl.jobs import PreparedRequest, SequenceKind
 from gridprobe.models.qwen3vl.pricing import VisionDims, vision_flops
-
-__all__ = ["Features", "VisionTower"]
+from gridprobe.models.qwen3vl.prompt import PreparedRequest, SequenceKind
 
 ANGLE_BASE = 10000.0
 

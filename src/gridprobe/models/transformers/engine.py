@@ -21,6 +21,7 @@ from gridprobe.errors import ModelError, TooLarge, UsageError
 from gridprobe.models.base import (
     Capabilities,
     Completions,
+    Cost,
     CostModel,
     Posterior,
     Request,
@@ -30,7 +31,6 @@ from gridprobe.models.base import (
     by_task,
     require_plain,
 )
-from gridprobe.models.cost import Cost
 from gridprobe.models.local.generate import (
     MIN_MASS,
     GrowingText,
@@ -69,8 +69,6 @@ from gridprobe.models.transformers.prompt import (
     time_text,
 )
 from gridprobe.video.frames import Pixels
-
-__all__ = ["Auto", "compose", "cost_model", "load_engine", "picture_sizes"]
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What requests cost, counted on the model itself. See `gridprobe.models.cost` for the conventions.
+"""What requests cost, counted on the model itself. See `gridprobe.models.base` for the conventions.
 
 The language model's operations are a·N + b·N² for N tokens. They are counted for two lengths on a copy of its modules
 with tensors that have a shape but no content. b counts all pairs of tokens; a prefill needs half of them, N(N+1)/2.
@@ -24,24 +24,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from gridprobe.errors import ModelError
-from gridprobe.models.base import Choose, Task
-from gridprobe.models.cost import Cost
+from gridprobe.models.base import Choose, Cost, Task
 from gridprobe.models.transformers.prompt import Pictures, PromptLayout, Size
-
-__all__ = [
-    "LanguagePrice",
-    "PicturePrice",
-    "Tower",
-    "accepted",
-    "cache_bytes",
-    "hollow_tower",
-    "language_price",
-    "price",
-    "price_request",
-    "price_text",
-    "text_config",
-    "token_bytes",
-]
 
 # Vision features of pictures, each computed once, and the form in which a model takes them back.
 

@@ -30,20 +30,6 @@ from gridprobe.models.local.checkpoint import first_line
 from gridprobe.models.local.loading import read
 from gridprobe.video.frames import Pixels
 
-__all__ = [
-    "FAMILY",
-    "Composer",
-    "Family",
-    "Pictures",
-    "Placeholder",
-    "PromptLayout",
-    "Size",
-    "Turn",
-    "learn",
-    "read_pictures",
-    "time_text",
-]
-
 # What is particular about each model family; its `model_type` in config.json is the key.
 
 
