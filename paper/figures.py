@@ -15,7 +15,8 @@ import click
 
 from canvas import check_format, save, styled
 from compute import compute_figure, measured, planned
-from gridprobe.cli.console import announce_saved, never_fail, notice, printable, progress, quiet_option
+from gridprobe._util import printable
+from gridprobe.cli.console import announce_saved, never_fail, notice, progress, quiet_option
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.models import cost_model_of
 from gridprobe.options import PRESETS

@@ -34,7 +34,9 @@ from gridprobe.models.qwen3vl.blocks import PatchSpec, patches
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FramePool, FrameSize, VideoInfo
 from gridprobe_world.embedded import WEIGHTS
-from gridprobe_world.training.checkpoint import build_tokenizer
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from training.checkpoint import build_tokenizer
 
 K, KEPT, SUBTITLES = 12, 52, 800
 LABELS = tuple("ABCD")

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from gridprobe_world.training import checkpoint
+from training import checkpoint
 
 SPECIAL = checkpoint.SPECIAL + checkpoint.PADS
 

@@ -12,7 +12,7 @@ def make_models(folder: Path) -> Path:
     from transformers.utils import logging
 
     from gridprobe_world.questions import vocabulary
-    from gridprobe_world.training.checkpoint import build_model, build_tokenizer, save_checkpoint
+    from training.checkpoint import build_model, build_tokenizer, save_checkpoint
 
     torch.manual_seed(0)
     logging.disable_progress_bar()

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from gridprobe._util import Disk
 from gridprobe.errors import ModelError
 from gridprobe.models import LazyModel, MockModel, Model, Request
 from gridprobe.options import Options, Plan
@@ -201,7 +202,7 @@ def kill_when(true: Callable[[], bool], folder: Path, workers: int, by: signal.S
     return process.returncode
 
 
-class _Fragile(disk.Disk):
+class _Fragile(Disk):
     """Kills its process at the third record: before it is synced if the worker's number is even, after it if odd."""
 
     def __init__(self, number: int) -> None:
@@ -241,7 +242,7 @@ class FragileModel(ToyModel):
         return model()
 
 
-class _Full(disk.Disk):
+class _Full(Disk):
     def write(self, descriptor: int, content: bytes) -> int:
         if content.startswith(b'{"schema": "gridprobe.record/2"'):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe._util import parse_json
+from gridprobe._util import Disk, parse_json
 from gridprobe.errors import RunError
 from gridprobe.record import LINE_SCHEMA
 from gridprobe_eval import disk
-from gridprobe_eval.disk import Disk, held
+from gridprobe_eval.disk import held
 from gridprobe_eval.records import Records, RecordWriter, read_file, read_records
 
 

@@ -13,10 +13,10 @@ import pytest
 
 import toy_runs
 from evaluation_runs import made_older
+from gridprobe._util import Disk
 from gridprobe.errors import RunError, UsageError
 from gridprobe_eval import disk, read_records, summary
 from gridprobe_eval.benchmarks import Benchmark, load_benchmark
-from gridprobe_eval.disk import Disk
 from gridprobe_eval.folder import status
 from gridprobe_eval.reader import read_run
 from toy_runs import here, lines, toy_benchmark

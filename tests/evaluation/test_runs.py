@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import toy_runs
+from gridprobe._util import Disk
 from gridprobe.errors import RunError, UsageError
 from gridprobe.models import LazyModel, MockModel, Model, Request
 from gridprobe.options import Options
@@ -26,7 +27,6 @@ from gridprobe.video import FramePool, SampleSpec
 from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe_eval import Evaluation, disk, read_records, summary, worker
 from gridprobe_eval.benchmarks import Benchmark, Item
-from gridprobe_eval.disk import Disk
 from gridprobe_eval.supervisor import ProcessPool
 from gridprobe_eval.tasks import Method
 from gridprobe_eval.worker import WorkerJob

@@ -15,11 +15,11 @@ from gridprobe.question import Question
 from gridprobe.video import FramePool
 from gridprobe_world.questions import ask_about
 from gridprobe_world.render import render_frames
-from gridprobe_world.training.batches import BatchMaker, pair_times
-from gridprobe_world.training.checkpoint import Tokens, build_model, build_tokenizer, lay_out
-from gridprobe_world.training.train import SPEC, FastModel, on_device
 from gridprobe_world.world import Worlds, generate
 from scoring import shown
+from training.batches import BatchMaker, pair_times
+from training.checkpoint import Tokens, build_model, build_tokenizer, lay_out
+from training.train import SPEC, FastModel, on_device
 
 Parts = tuple[Any, Any]
 """A tokenizer and a model."""

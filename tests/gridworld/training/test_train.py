@@ -9,8 +9,9 @@ import torch
 
 from gridprobe.question import Question
 from gridprobe_world.parts import generate_part
-from gridprobe_world.training import train
-from gridprobe_world.training.batches import (
+from gridprobe_world.world import generate
+from training import train
+from training.batches import (
     FAMILY_WEIGHTS,
     IGNORED,
     LONG,
@@ -21,9 +22,8 @@ from gridprobe_world.training.batches import (
     Skills,
     recalled_by,
 )
-from gridprobe_world.training.checkpoint import build_tokenizer
-from gridprobe_world.training.train import Trainer, _decay, _grouped, degrade
-from gridprobe_world.world import generate
+from training.checkpoint import build_tokenizer
+from training.train import Trainer, _decay, _grouped, degrade
 
 FAMILIES = {family for weights in FAMILY_WEIGHTS.values() for family in weights}
 SKILLED = Skills(progress=0.5, spelling=0.99, reading=0.95)

@@ -1,14 +1,14 @@
 """Train an embedded model on gridworld.
 
-    python -m gridprobe_world.training --size micro --budget 18 --minutes 9 --out runs/micro
-    python -m gridprobe_world.training --size micro --budget 18 --minutes 9 --out runs/micro     # resumes
+    python -m training.train --size micro --budget 18 --minutes 9 --out runs/micro
+    python -m training.train --size micro --budget 18 --minutes 9 --out runs/micro     # resumes
 
 The learning rate follows the budget (total minutes), so a training may be split into pieces of any length. A piece
 writes `state.safetensors` (weights and optimizer), `log.jsonl` (the curve) and `model/`, an ordinary Hugging
 Face folder. A trained model learns something new without forgetting the rest at a low rate, without the auxiliary
 tests:
 
-    python -m gridprobe_world.training --start weights/micro --budget 2 --rate 0.25 --warm-up 60 --answers-only …
+    python -m training.train --start weights/micro --budget 2 --rate 0.25 --warm-up 60 --answers-only …
 """
 
 import argparse
@@ -34,9 +34,9 @@ from gridprobe._util import usable_cores
 from gridprobe.models.qwen3vl.blocks import PatchSpec, compiled, cut, rms, text_block, text_weights, vision_block
 from gridprobe.models.qwen3vl.vision import VisionTower
 from gridprobe_world.render import render_frames
-from gridprobe_world.training.batches import EYE, IGNORED, MEMORY, PART_WEIGHTS, SHORT, Batch, BatchMaker, Skills
-from gridprobe_world.training.checkpoint import Sequences, build_model, build_tokenizer, save_checkpoint
 from gridprobe_world.world import SHAPES
+from training.batches import EYE, IGNORED, MEMORY, PART_WEIGHTS, SHORT, Batch, BatchMaker, Skills
+from training.checkpoint import Sequences, build_model, build_tokenizer, save_checkpoint
 
 # A training step's forward pass: the engine's own blocks, on batches with many questions about the same frames.
 
@@ -448,3 +448,7 @@ def main(arguments: list[str] | None = None) -> None:
         every, save_every = options.log_every, options.save_every
         run(trainer, minutes=minutes, log=log, every=every, feed=feed, save_every=save_every)
     trainer.save(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,7 +31,6 @@ from gridprobe_world.questions import (
     offer_not_shown,
     with_two_options,
 )
-from gridprobe_world.training.checkpoint import Sequences, Tokens, lay_out
 from gridprobe_world.world import (
     BACKGROUNDS,
     CELL,
@@ -46,6 +45,7 @@ from gridprobe_world.world import (
     Worlds,
     generate,
 )
+from training.checkpoint import Sequences, Tokens, lay_out
 
 # What the auxiliary tests and the captions ask for: the contents of every frame, from the script.
 

@@ -1,6 +1,6 @@
 """Train the embedded encoder, an ordinary small CLIP, on captions of gridworld's frames.
 
-    python -m gridprobe_world.training.clip --minutes 5 --out runs/clip
+    python -m training.clip --minutes 5 --out runs/clip
 
 A caption names one or two things of a frame, or its background. It knows neither questions nor negation, count or
 order, as captions do not. Words that say nothing about a frame are mixed in, so that the encoder learns to ignore them.

@@ -1,1 +1,0 @@
-"""How the embedded models are trained: `python -m gridprobe_world.training`."""
