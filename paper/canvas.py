@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.errors import UsageError
-from gridprobe.report.saving import write_whole
+from gridprobe.report.html import write_whole
 
 __all__ = [
     "BLANK",

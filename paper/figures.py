@@ -20,7 +20,7 @@ from gridprobe.cli.console import announce_saved, never_fail, notice, progress, 
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.models import cost_model_of
 from gridprobe.options import PRESETS
-from gridprobe.report.saving import check_writable
+from gridprobe.report.html import check_writable
 from gridprobe_eval.metrics import score
 from gridprobe_eval.reader import read_runs
 from regime import regime_figure, regimes

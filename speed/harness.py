@@ -22,8 +22,9 @@ from PIL import Image
 
 os.environ["GRIDPROBE_CACHE"] = "off"
 
+from gridprobe import MockModel
 from gridprobe.ask import Session
-from gridprobe.models import LazyModel, MockModel, Model, Request
+from gridprobe.models import LazyModel, Model, Request
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 from gridprobe_eval import Evaluation, PoolOptions, run

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gridprobe import MockModel
 from gridprobe._util import report
-from gridprobe.models import MockModel, Request, Response
+from gridprobe.models import Request, Response
 from gridprobe.options import Options
 from gridprobe_serve.command import server_limits_of
 from gridprobe_serve.service import VideoService

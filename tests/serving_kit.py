@@ -12,8 +12,9 @@ import httpx
 import numpy as np
 from PIL import Image
 
+from gridprobe import MockModel
 from gridprobe._util import report
-from gridprobe.models import MockModel, Request, Response
+from gridprobe.models import Request, Response
 from gridprobe.options import Options
 from gridprobe_serve.app import make_app
 from gridprobe_serve.limits import ServerLimits

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from encoder_checkpoints import ScriptedEncoder, matching
+from gridprobe import MockModel
 from gridprobe.importance import Budget
-from gridprobe.models import MockModel, Model, Request, View
+from gridprobe.models import Model, Request, View
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Parts, Selector
 from gridprobe.selectors.base import PROBE, Encoder

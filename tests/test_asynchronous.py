@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe._util import ProgressEvent, listening, report
 from gridprobe.errors import UsageError
-from gridprobe.models import MockModel, Request, Response
+from gridprobe.models import Request, Response
 from videos_of_arrays import gray_pool
 from waiting import wait_until
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gridprobe import MockModel
 from gridprobe.ask import ask
 from gridprobe.errors import UsageError
 from gridprobe.importance import (
@@ -26,7 +27,6 @@ from gridprobe.importance import (
     spread,
     top,
 )
-from gridprobe.models import MockModel
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT
 from videos_of_arrays import gray_pool

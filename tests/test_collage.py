@@ -1,7 +1,7 @@
 import numpy as np
 
-from gridprobe.models.prompting import collage
 from gridprobe.video import FramePool
+from gridprobe.video.frames import collage
 from videos_of_arrays import gray_pool
 
 

@@ -14,10 +14,11 @@ from unittest.mock import patch
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe.ask import Session
 from gridprobe.errors import OverLimit, UsageError
 from gridprobe.limits import LimitedEncoder, LimitedModel, Pace, Price, UsageLimits, UsageTracker
-from gridprobe.models import Choose, MockModel, Request, choose, generate
+from gridprobe.models import Choose, Request, choose, generate
 from gridprobe.models.base import Cost, SamplingParams
 from gridprobe.options import Options, Plan
 from scoring import cost_of_texts

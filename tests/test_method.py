@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import RunError, UsageError
 from gridprobe.importance import MapKind
-from gridprobe.models import MockModel, Request
+from gridprobe.models import Request
 from gridprobe.options import Options
 from gridprobe.selectors.base import FLAT
 from gridprobe.selectors.gridprobe import NO_MEMORY

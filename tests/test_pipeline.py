@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.importance import Fixed
-from gridprobe.models import MockModel, Model, Request, View
+from gridprobe.models import Model, Request, View
 from gridprobe.options import PRESETS, Options
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.video import NATIVE, FramePool, Video, VideoLimits, sample

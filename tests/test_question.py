@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe import Session, ask
+from gridprobe import MockModel, Session, ask
 from gridprobe.errors import UsageError
-from gridprobe.models import MockModel
 from gridprobe.question import MAX_OPTIONS, NO_TEXT, TEMPLATES, Question, wording
 from videos_of_arrays import gray_pool
 

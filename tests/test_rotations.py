@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from gridprobe import MockModel
 from gridprobe.ask import ask
-from gridprobe.errors import UsageError
-from gridprobe.models import MockModel, Posterior, Request, choose
-from gridprobe.models.base import Cost, posteriors
-from gridprobe.models.prompting import check_rotations, rotated, score_rotated
+from gridprobe.models import Posterior, Request, choose
+from gridprobe.models.base import Cost, posteriors, rotated, score_rotated
 from gridprobe.question import Question
 from scoring import shown
 from videos_of_arrays import gray_pool
@@ -159,9 +158,3 @@ def test_setting_reaches_the_overview_and_the_focused_pass(effort: str) -> None:
 
     assert (one.choice, all_four.choice) == ("A", "C")
     assert all_four.right and all_four.cost.total.tokens > one.cost.total.tokens
-
-
-@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2", None])
-def test_number_of_orders_is_a_whole_number_of_at_least_one(count: object) -> None:
-    with pytest.raises(UsageError, match="rotations must be a whole number of at least 1"):
-        check_rotations(count)  # type: ignore[arg-type]

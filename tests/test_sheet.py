@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe.errors import UsageError
-from gridprobe.models import Choose, FrameGroup, MockModel, Request, View, choose
+from gridprobe.models import Choose, FrameGroup, Request, View, choose
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.options import Options
 from gridprobe.video import FramePool, FrameSize

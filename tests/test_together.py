@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.answer import Answer
 from gridprobe.concurrency import in_sequence
 from gridprobe.errors import Cancelled, ModelError, UsageError
-from gridprobe.models import MockModel, Model, Request, Response, load_model
+from gridprobe.models import Model, Request, Response, load_model
 from gridprobe.models.base import Cost
 from gridprobe.video import FramePool
 from gridprobe.video.decoder_pool import ChildDecoder

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from gridprobe import MockModel
 from gridprobe._util import Disk
 from gridprobe.errors import ModelError
-from gridprobe.models import LazyModel, MockModel, Model, Request
+from gridprobe.models import LazyModel, Model, Request
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 from gridprobe_eval import Choice, Evaluation, PoolOptions, Shard, disk

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from gridprobe.ask import Session, ask
     from gridprobe.concurrency import AsyncSession, aask
     from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
-    from gridprobe.models import MockModel, load_model
+    from gridprobe.models import load_model
+    from gridprobe.models.mock import MockModel
     from gridprobe.question import Question
     from gridprobe.selectors import Selection, Selector
     from gridprobe.video import FramePool, FrameSize, VideoInfo
@@ -52,7 +53,8 @@ __all__ = [
 _MODULES = {
     "gridprobe.answer": "Answer",
     "gridprobe.concurrency": "AsyncSession aask",
-    "gridprobe.models": "MockModel load_model",
+    "gridprobe.models": "load_model",
+    "gridprobe.models.mock": "MockModel",
     "gridprobe.errors": "Cancelled DataError GridProbeError ModelError RunError UsageError VideoError",
     "gridprobe.ask": "Session ask",
     "gridprobe.question": "Question",

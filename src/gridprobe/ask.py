@@ -28,8 +28,7 @@ from gridprobe.errors import OverLimit, UsageError
 from gridprobe.importance import Fixed, Grid, hot_stretches
 from gridprobe.limits import Price, UsageTracker, price_of_asking, price_of_selecting
 from gridprobe.models import FrameGroup, Model, Posterior, Request
-from gridprobe.models.base import Cost
-from gridprobe.models.prompting import score_rotated
+from gridprobe.models.base import Cost, score_rotated
 from gridprobe.open_ended import NO_PLACE, answer_open, lettered
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question, describes, wording

@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 
 from gridprobe.early_exit import CAUTIOUS, EarlyExit
 from gridprobe.models import Model, Posterior, Request
-from gridprobe.models.base import Basis, Completion, Cost, SamplingParams, generate
-from gridprobe.models.prompting import rotations_of, score_rotated
+from gridprobe.models.base import Basis, Completion, Cost, SamplingParams, generate, rotations_of, score_rotated
 from gridprobe.question import Question, describes
 
 # Answers in words: when two of them say the same, what kind they are, and candidates merged from several drafts.

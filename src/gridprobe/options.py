@@ -28,13 +28,13 @@ from gridprobe.importance import MAX_K, Budget, Fixed, Ties, spread
 from gridprobe.limits import LIMITS, LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
 from gridprobe.models import LazyModel, Model
 from gridprobe.models.base import FrameGroup, Packing, PromptOrder, Request, Timestamps, View
-from gridprobe.models.prompting import collage_request
 from gridprobe.models.wrappers import chunked
 from gridprobe.open_ended import OpenRule
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe.registry import BUDGETS, SELECTORS, suggestion
 from gridprobe.selectors import ExtraFrames, GridProbe, Parts, Selection, Selector
 from gridprobe.selectors.base import PROBE, PROBE_SIDE, LazyEncoder
+from gridprobe.selectors.gridprobe import collage_request
 from gridprobe.video import NATIVE, FramePool, FrameSize, SampleSpec, Video, VideoLimits, open_cache
 
 DECODE_IN: Literal["child", "process"] = "child"

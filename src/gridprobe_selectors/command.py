@@ -13,7 +13,7 @@ from gridprobe.cli.help import Verb
 from gridprobe.cli.options import FILE, in_groups, method_options, model_options, models_of, options_of
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
-from gridprobe.report.saving import check_writable
+from gridprobe.report.html import check_writable
 from gridprobe_selectors.compare import (
     CONTROLS,
     TimeRange,

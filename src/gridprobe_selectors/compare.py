@@ -22,8 +22,7 @@ from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.report.answer_page import thumbnails
 from gridprobe.report.format import MARK, amount, clock, hex_colour, percent, share_words
-from gridprobe.report.html import asset, render_page
-from gridprobe.report.saving import write_whole
+from gridprobe.report.html import asset, render_page, write_whole
 from gridprobe.report.terminal import STRIP_WIDTH, Terminal
 from gridprobe.report.view import AnswerView
 from gridprobe.video import FramePool, Video

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gridprobe import early_exit
+from gridprobe import MockModel, early_exit
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.cli import cli
 from gridprobe.early_exit import Calibration, EarlyExit, binomial_upper
 from gridprobe.errors import RunError, UsageError
-from gridprobe.models import LazyModel, MockModel, Request
+from gridprobe.models import LazyModel, Request
 from gridprobe_eval.benchmarks import Benchmark
 from gridprobe_eval.runner import Agreement, calibrate, draw
 from toy_runs import make_video, toy_benchmark, toy_setup

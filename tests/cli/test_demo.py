@@ -15,9 +15,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from embedded_models import make_models
+from gridprobe import MockModel
 from gridprobe.answer import AnswerCost
 from gridprobe.cli import cli
-from gridprobe.models import MockModel, Request
+from gridprobe.models import Request
 from gridprobe.models.base import Cost
 from gridprobe_world import demo
 from gridprobe_world.dataset import script

@@ -12,7 +12,7 @@ from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models.local import checkpoint
 from gridprobe.options import Plan
-from gridprobe.report.saving import check_writable
+from gridprobe.report.html import check_writable
 from gridprobe_eval.benchmarks import load_benchmark
 from videos import numbered_video
 

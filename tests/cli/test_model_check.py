@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from auto_checkpoints import new_enough
+from gridprobe import MockModel
 from gridprobe.cli import cli
 from gridprobe.cli.doctor import CHECK_FRAMES, ENOUGH, MOST, checks_of
 from gridprobe.errors import ModelError
-from gridprobe.models import Capabilities, MockModel, Posterior, Request
+from gridprobe.models import Capabilities, Posterior, Request
 from gridprobe.models.base import posteriors
 
 

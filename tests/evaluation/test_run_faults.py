@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import toy_runs
+from gridprobe import MockModel
 from gridprobe.errors import RunError, UsageError
-from gridprobe.models import MockModel
 from gridprobe_eval import read_records, summary
 from gridprobe_eval.benchmarks import Benchmark
 from gridprobe_eval.folder import status

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import toy_runs
+from gridprobe import MockModel
 from gridprobe._util import Disk
 from gridprobe.errors import RunError, UsageError
-from gridprobe.models import LazyModel, MockModel, Model, Request
+from gridprobe.models import LazyModel, Model, Request
 from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector

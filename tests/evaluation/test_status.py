@@ -12,9 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import toy_runs
+from gridprobe import MockModel
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.models import MockModel, Request
+from gridprobe.models import Request
 from gridprobe_eval import Choice, Shard, run
 from gridprobe_eval.folder import status
 from toy_runs import toy_benchmark

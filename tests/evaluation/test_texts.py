@@ -7,9 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from evaluation_runs import item, record, resealed, write_run
+from gridprobe import MockModel
 from gridprobe.cli import cli
 from gridprobe.errors import DataError
-from gridprobe.models import MockModel, Request
+from gridprobe.models import Request
 from gridprobe_eval.metrics import PROMPT, VERDICTS, judge, official, score, summary, verdicts
 from gridprobe_eval.reader import read_run
 

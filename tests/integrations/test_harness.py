@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gridprobe import ask
+from gridprobe import MockModel, ask
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import MockModel, Request
+from gridprobe.models import Request
 from gridprobe.options import Options
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe_serve import lmms_eval_manifest

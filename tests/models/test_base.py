@@ -3,8 +3,9 @@ import math
 import numpy as np
 import pytest
 
+from gridprobe import MockModel
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import Choose, FrameGroup, MockModel, Posterior, Request, View, choose
+from gridprobe.models import Choose, FrameGroup, Posterior, Request, View, choose
 from gridprobe.models.base import Cost
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize

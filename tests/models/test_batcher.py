@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from gridprobe import MockModel
 from gridprobe._util import ProgressEvent, check_cancelled, listening, report
 from gridprobe.concurrency import LONG, BatchedModel, Batcher, own_seconds
 from gridprobe.errors import Cancelled, ModelError, ServerUnavailable, UsageError
-from gridprobe.models import Choose, MockModel, Posterior, Request, Response, choose, generate
+from gridprobe.models import Choose, Posterior, Request, Response, choose, generate
 from gridprobe.models.base import SamplingParams
 from scoring import cost_of_texts
 

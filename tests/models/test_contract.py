@@ -11,12 +11,12 @@ import pytest
 
 from auto_checkpoints import TINY, new_enough
 from fake_server import Fake, Open, as_request, spoken_by, written_by
+from gridprobe import MockModel
 from gridprobe.errors import UsageError
 from gridprobe.models import (
     Choose,
     Completion,
     FrameGroup,
-    MockModel,
     Model,
     Packing,
     Request,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from embedded_models import make_models
-from gridprobe import Question, ask, load_model
+from gridprobe import MockModel, Question, ask, load_model
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import MockModel, Request, choose
+from gridprobe.models import Request, choose
 from gridprobe.video import FramePool
 from gridprobe_world.embedded import Embedded, Vocabulary
 from gridprobe_world.questions import FAMILIES, ask_about, vocabulary

@@ -8,8 +8,9 @@ import torch
 
 from gridprobe.models import Choose, FrameGroup, Request, View
 from gridprobe.models.local.kv_cache import LONG, steady_attention
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.prompt import KEPT_HALVES, Layout, Layouts, PreparedRequest
+from gridprobe.models.qwen3vl.prompt import KEPT_HALVES, GridLayout, Layouts
 from gridprobe.video import FramePool, FrameSize
 
 
@@ -28,7 +29,7 @@ def layouts_of(model: Qwen3VL) -> Layouts:
     return Layouts(model._encode_text, model._special, patch=spec.patch, merge=spec.merge)
 
 
-def same(one: Layout, other: Layout) -> bool:
+def same(one: GridLayout, other: GridLayout) -> bool:
     fields = ("ids", "visual", "positions", "owners")
     equal = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in fields)
     return equal and (one.sizes, one.prefix, one.patch) == (other.sizes, other.prefix, other.patch)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from gridprobe import MockModel
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import MockModel, Model, Request, Response, choose
+from gridprobe.models import Model, Request, Response, choose
 from gridprobe.models.wrappers import CachedModel
 from gridprobe.video import FrameSize
 from scoring import shown

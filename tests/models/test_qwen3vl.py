@@ -17,8 +17,9 @@ from gridprobe.importance import Grid
 from gridprobe.models import Posterior, Request, choose
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.prompt import Layout, PreparedRequest
+from gridprobe.models.qwen3vl.prompt import GridLayout
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown
@@ -101,7 +102,7 @@ def test_special_token_text_in_a_question_cannot_change_the_turn(tiny_model: Qwe
     attacked = tiny_model._layout(request(pool(2), hostile))
     structure = set(tiny_model._tokenizer.convert_tokens_to_ids(list(SPECIAL)))
 
-    def structural(layout: Layout) -> list[int]:
+    def structural(layout: GridLayout) -> list[int]:
         return [token for token in layout.ids.tolist() if token in structure]
 
     assert structural(attacked) == structural(plain)
@@ -140,7 +141,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     requests = [request(pool(n)) for n in (1, 8, 3, 5)]
     whole = choose(tiny_model, requests)
     sizes: list[tuple[int, int]] = []
-    run = Qwen3VL._score
+    run = Qwen3VL._choose
     limit = 2 * len(tiny_model._layout(requests[3]))
     monkeypatch.setattr(kv_cache, "CPU_TOKENS", limit)
 
@@ -148,7 +149,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
         sizes.append((len(batch), len(batch[0].layout)))
         return run(engine, batch)
 
-    monkeypatch.setattr(Qwen3VL, "_score", noted)
+    monkeypatch.setattr(Qwen3VL, "_choose", noted)
 
     split = choose(tiny_model, requests)
 
@@ -180,7 +181,7 @@ def test_one_frame_is_the_same_in_both_packings(tiny_model: Qwen3VL) -> None:
 def test_a_sequence_longer_than_the_context_is_refused_before_the_pass(tiny_model: Qwen3VL) -> None:
     long = Question("why " * 40_000, ["a", "b"])
 
-    with pytest.raises(ModelError, match=r"need [\d,]+ tokens, but the model reads at most 32,768"):
+    with pytest.raises(ModelError, match=r"needs [\d,]+ tokens, but the model reads at most 32,768"):
         choose(tiny_model, [request(pool(1), long)])
 
 

@@ -9,10 +9,11 @@ import pytest
 from gridprobe.models import Posterior, Request, choose, generate
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
+from gridprobe.models.local.base import passes
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl import engine as passes_module
-from gridprobe.models.qwen3vl.engine import Qwen3VL, Room, passes
+from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.language import Piece
-from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.question import Question
 from scoring import like, noise_pool, shown
 
@@ -139,17 +140,17 @@ def test_a_batch_is_sized_by_what_is_computed_and_copied(engine: Qwen3VL) -> Non
     few = jobs(engine, [about(QUESTIONS[0], visible_frames=(n % FRAMES,)) for n in range(40)])
     prefix, rest, columns = few[0].layout.prefix, few[0].rest, max(len(job.columns) for job in few)
     kept = {few[0].prefix}
-    assert [len(batch) for batch in passes(few, Room(40 * rest, 10**9), kept=kept, copying=False)] == [40]
-    assert [len(batch) for batch in passes(few, Room(10 * rest, 10**9), kept=kept, copying=False)] == [10] * 4
+    assert [len(batch) for batch in passes(few, tokens=40 * rest, copies=10**9, kept=kept, copying=False)] == [40]
+    assert [len(batch) for batch in passes(few, tokens=10 * rest, copies=10**9, kept=kept, copying=False)] == [10] * 4
     assert all(
         len(batch) * columns <= 10 * columns
-        for batch in passes(few, Room(10**9, 10 * columns), kept=kept, copying=False)
+        for batch in passes(few, tokens=10**9, copies=10 * columns, kept=kept, copying=False)
     )
-    first, *_ = passes(few, Room(prefix + 5 * rest, 10**9), kept=set(), copying=False)
+    first, *_ = passes(few, tokens=prefix + 5 * rest, copies=10**9, kept=set(), copying=False)
     assert len(first) == 5
     wide = jobs(engine, [about(QUESTIONS[0]) for _ in range(40)])
-    assert [len(batch) for batch in passes(wide, Room(10**9, prefix), kept=kept, copying=False)] == [40]
-    assert [len(batch) for batch in passes(wide, Room(10**9, 4 * prefix), kept=kept, copying=True)] == [4] * 10
+    assert [len(batch) for batch in passes(wide, tokens=10**9, copies=prefix, kept=kept, copying=False)] == [40]
+    assert [len(batch) for batch in passes(wide, tokens=10**9, copies=4 * prefix, kept=kept, copying=True)] == [4] * 10
 
 
 def test_little_room_for_copies_changes_no_answer(

@@ -15,13 +15,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3VLForConditionalGeneration
 
-from gridprobe import Session
+from gridprobe import MockModel, Session
 from gridprobe._util import listening
 from gridprobe.errors import Cancelled, ModelError, TooLarge, UsageError
 from gridprobe.models import (
     Choose,
     FrameGroup,
-    MockModel,
     Model,
     Packing,
     Request,
@@ -32,9 +31,9 @@ from gridprobe.models import (
 from gridprobe.models.local import kv_cache as memory_module
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.local.kv_cache import Store, free_bytes
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.pricing import attention_flops, head_flops, prefill_flops, price_recall
-from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.models.wrappers import CachedModel
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe

@@ -13,8 +13,8 @@ import torch
 
 from gridprobe.models import Choose, FrameGroup, Packing, Request, View, choose
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown

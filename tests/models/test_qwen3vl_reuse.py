@@ -14,11 +14,11 @@ from gridprobe.importance import Grid
 from gridprobe.models import Choose, FrameGroup, Request, View, choose
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.kv_cache import Store
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.blocks import plain_weights
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.language import Piece
 from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, vision_flops
-from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import like, shown

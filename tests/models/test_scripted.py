@@ -1,7 +1,8 @@
 import pytest
 
+from gridprobe import MockModel
 from gridprobe.errors import ModelError
-from gridprobe.models import MockModel, Request, choose
+from gridprobe.models import Request, choose
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL
 from scoring import shown
 from videos_of_arrays import gray_pool, levels

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, MockModel, Posterior, Request, Response, View, choose, generate
+from gridprobe.models import FrameGroup, Posterior, Request, Response, View, choose, generate
 from gridprobe.models.base import Cost, SamplingParams
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.wrappers import ChunkedModel, chunk_of, chunked, combined, nearby, with_context

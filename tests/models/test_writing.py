@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from gridprobe import MockModel
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import Choose, MockModel, Model, Request, choose, cost_model_of, generate
+from gridprobe.models import Choose, Model, Request, choose, cost_model_of, generate
 from gridprobe.models.base import SamplingParams, cut_at, seed_of
 from gridprobe.models.wrappers import CachedModel
 from gridprobe_world.embedded import Embedded, Vocabulary

@@ -13,7 +13,8 @@ from auto_checkpoints import TINY, new_enough
 from gridprobe.errors import UsageError
 from gridprobe.models import FrameGroup, Model, Request, View, cost_model_of, generate
 from gridprobe.models.base import SamplingParams
-from gridprobe.models.transformers.engine import Auto, PreparedPrompt
+from gridprobe.models.local.layout import PreparedRequest
+from gridprobe.models.transformers.engine import Auto
 from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.video import FramePool, FrameSize
 from scoring import cost_of_texts, shown
@@ -47,12 +48,12 @@ def model(family: str, auto_model: Callable[[str], Model]) -> Auto:
 
 @torch.inference_mode()
 def generated(model: Auto, request: Request) -> list[int]:
-    given = model._given([PreparedPrompt(0, request, model._layout(request))], Counter())
+    given = model._inputs([PreparedRequest(0, request, model._layout(request))], Counter())
     out = model._model.generate(
         **given,
         max_new_tokens=LIMIT,
         do_sample=False,
-        eos_token_id=list(model._scribe.ends),
+        eos_token_id=list(model._generator.ends),
         pad_token_id=model._filler,
     )
     found: list[int] = out[0, given["input_ids"].shape[1] :].tolist()
@@ -62,9 +63,9 @@ def generated(model: Auto, request: Request) -> list[int]:
 @torch.inference_mode()
 def logprob_of(model: Auto, request: Request, tokens: Sequence[int]) -> float:
     """The log-probability of a text's tokens, from one pass without a cache; all tokens that end it count as one."""
-    layout, ends = model._layout(request), model._scribe.ends
+    layout, ends = model._layout(request), model._generator.ends
     longer = replace(layout, ids=np.concatenate([layout.ids, np.array(tokens, dtype=np.int64)]))
-    logits = model._model(**model._given([PreparedPrompt(0, request, longer)], Counter()), use_cache=False).logits[0]
+    logits = model._model(**model._inputs([PreparedRequest(0, request, longer)], Counter()), use_cache=False).logits[0]
     rows = zip(tokens, logits[-len(tokens) - 1 : -1].double().log_softmax(-1), strict=True)
     return sum(float(row[list(ends if token in ends else [token])].logsumexp(-1)) for token, row in rows)
 

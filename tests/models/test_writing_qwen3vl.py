@@ -19,9 +19,9 @@ from gridprobe.models import Choose, FrameGroup, Packing, Request, View, choose,
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import end_tokens
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, published_flops
-from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.video import FrameSize
 from gridprobe_world.embedded import WEIGHTS
 from scoring import cost_of_texts, like, load_qwen, noise_pool, shown
@@ -99,7 +99,7 @@ def inputs_of(engine: Qwen3VL, request: Request) -> dict[str, Any]:
 def generated(theirs: Any, engine: Qwen3VL, request: Request, limit: int = LIMIT) -> tuple[list[int], float]:
     """The tokens of transformers' own greedy `generate`, and their log-probability."""
     theirs.model.rope_deltas = None
-    ends = list(engine._scribe.ends)
+    ends = list(engine._generator.ends)
     given = inputs_of(engine, request)
     out = theirs.generate(
         **given,
@@ -146,7 +146,7 @@ class TestGreedy:
 
         assert list(written.ids) == tokens and written.tokens == len(tokens)
         assert written.logprob == pytest.approx(logprob, abs=1e-3)
-        assert written.finished == (tokens[-1] in fresh._scribe.ends)
+        assert written.finished == (tokens[-1] in fresh._generator.ends)
         ended = tokens[:-1] if written.finished else tokens
         assert written.text == fresh._tokenizer.decode(ended, skip_special_tokens=True).strip()
 
@@ -227,7 +227,7 @@ class TestEnds:
         ending = first.ids[3]
         assert ending not in first.ids[:3]
         engine = like(tiny_model, plain=False)
-        engine._scribe = replace(engine._scribe, ends=tuple(sorted({*engine._scribe.ends, ending})))
+        engine._generator = replace(engine._generator, ends=tuple(sorted({*engine._generator.ends, ending})))
 
         ((written,),) = generate(engine, [asked()], GREEDY)
 
@@ -255,7 +255,7 @@ class TestEnds:
 
     def test_a_text_does_not_outgrow_the_context(self, fresh: Qwen3VL) -> None:
         length = len(fresh._layout(asked()))
-        fresh._scribe = replace(fresh._scribe, context=length + 2)
+        fresh._generator = replace(fresh._generator, context=length + 2)
 
         assert generate(fresh, [asked()], GREEDY)[0][0].tokens == 3
 

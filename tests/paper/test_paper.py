@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
-from gridprobe.models import Choose, FrameGroup, MockModel, Request, View, cost_model_of
+from gridprobe.models import Choose, FrameGroup, Request, View, cost_model_of
 from gridprobe.options import Options
 from gridprobe.video import FramePool, FrameSize, Pending
 from videos_of_arrays import gray_pool, levels

@@ -6,11 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from gridprobe import Answer
+from gridprobe import Answer, MockModel
 from gridprobe.answer import AnswerCost, Seconds
 from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import MapKind
-from gridprobe.models import MockModel
 from gridprobe.models.base import Cost
 from gridprobe.options import Options
 from gridprobe.report import answer_view

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pytest
 
 import gridprobe as gp
+from gridprobe import MockModel
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Fixed
-from gridprobe.models import MockModel, Request, Response
+from gridprobe.models import Request, Response
 from gridprobe.models.base import Cost, posteriors
 from gridprobe.options import Options
 from gridprobe.question import Question

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from encoder_checkpoints import ScriptedEncoder
+from gridprobe import MockModel
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Budget, Fixed, NoiseAware, ShapeRule
-from gridprobe.models import LazyModel, MockModel
+from gridprobe.models import LazyModel
 from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS

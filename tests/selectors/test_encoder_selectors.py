@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy import signal as scipy_signal
 
 from encoder_checkpoints import ScriptedEncoder, matching
+from gridprobe import MockModel
 from gridprobe.errors import UsageError
 from gridprobe.importance import Fixed, NoiseAware, ShapeRule
-from gridprobe.models import MockModel, Request
+from gridprobe.models import Request
 from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.video import FramePool

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gridprobe import MockModel
 from gridprobe.errors import ModelError
 from gridprobe.importance import Fixed, ShapeRule
-from gridprobe.models import MockModel, Request, Response
+from gridprobe.models import Request, Response
 from gridprobe.models.base import Cost, posteriors
 from gridprobe.options import Options
 from gridprobe.question import Question

@@ -30,8 +30,8 @@ from gridprobe.models import Model
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report
+from gridprobe.report.html import check_writable
 from gridprobe.report.picture import check_picture
-from gridprobe.report.saving import check_writable
 from gridprobe.report.terminal import check_clip, check_folder, save_clip, save_frames, short_view
 from gridprobe.report.view import AnswerView, total_words
 from gridprobe.video import VideoLimits

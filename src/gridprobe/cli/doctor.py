@@ -307,8 +307,8 @@ def _cache() -> Check:
 
 def _self_test() -> Check:
     """Write an H.264 file, then plan, decode, probe and answer with a scripted model."""
+    from gridprobe import MockModel
     from gridprobe.ask import ask
-    from gridprobe.models import MockModel
     from gridprobe.video import VideoLimits, preview, write_video
 
     if _decoder().state == "broken":

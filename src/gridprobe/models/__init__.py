@@ -29,7 +29,6 @@ from gridprobe.models.base import (
     choose,
     generate,
 )
-from gridprobe.models.mock import MockModel
 from gridprobe.registry import MODELS, explain_missing
 
 __all__ = [
@@ -39,7 +38,6 @@ __all__ = [
     "CostModel",
     "FrameGroup",
     "LazyModel",
-    "MockModel",
     "Model",
     "Packing",
     "Posterior",

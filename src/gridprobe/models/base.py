@@ -631,3 +631,82 @@ class CostModel:
             tuple(Completion(f"text {n}", params.limit, None, True, cost) for n, cost in enumerate(some, start=1))
             for some in costs
         ]
+
+
+# The same question with its options in other orders: averaging over them removes a liking for a letter.
+
+
+def score_rotated(model: Model, request: Request, question: Question, *, rotations: int) -> Posterior:
+    """Score a request about a question, and again with the options moved up by one, two and so on.
+
+    The mean of the probabilities of each option counts. No more orders are tried than there are options, spread evenly
+    over them. What the frames cost is paid once by a model that keeps it.
+    """
+    requests = rotations_of(request, question, rotations=rotations)
+    return (
+        choose(model, requests)[0]
+        if len(requests) == 1
+        else _mean(choose(model, requests), _shifts(question, rotations))
+    )
+
+
+def rotations_of(request: Request, question: Question, *, rotations: int) -> list[Request]:
+    """The request with the options in every order that is tried."""
+    shifts = _shifts(question, rotations)
+    if shifts == [0]:
+        return [request]
+    if question.verbatim:
+        raise UsageError("a prompt that another program wrote has one order of options; leave out rotations")
+    first = replace(request, keep_kv=True)
+    return [first, *(replace(first, prompt=rotated(question, by=by).prompt, attention=False) for by in shifts[1:])]
+
+
+def _shifts(question: Question, rotations: int) -> list[int]:
+    count = len(question.labels)
+    return [i * count // min(rotations, count) for i in range(min(rotations, count))]
+
+
+def rotated(question: Question, *, by: int) -> Question:
+    """The question whose option A is the present option number `by`; its known answer is left out."""
+    return replace(question, options=(*question.options[by:], *question.options[:by]), answer=None)
+
+
+def _mean(posteriors: Sequence[Posterior], shifts: Sequence[int]) -> Posterior:
+    labels, count = posteriors[0].labels, len(posteriors[0].labels)
+    sums = [0.0] * count
+    for posterior, shift in zip(posteriors, shifts, strict=True):
+        for place, logprob in enumerate(posterior.logprobs):
+            sums[(place + shift) % count] += math.exp(logprob) / len(posteriors)
+    return replace(
+        posteriors[0],
+        logprobs=tuple(math.log(p) if p > 0 else -math.inf for p in sums),
+        cost=sum((posterior.cost for posterior in posteriors), Cost()),
+        mass=min(posterior.mass for posterior in posteriors),
+        notes=tuple(dict.fromkeys(note for posterior in posteriors for note in posterior.notes)),
+        labels=labels,
+    )
+
+
+# Which tokens mean which option letter.
+
+SURFACE_FORMS = ("{}", " {}", "({}")
+"""How a model may begin its answer: "A", " A" or "(A"."""
+
+
+def single_tokens(encode: Callable[[str], Sequence[int]], labels: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """For each label the ids of its surface forms that are single tokens.
+
+    The sets must be disjoint. A form of several tokens is left out instead of being represented by its first token: if
+    "(" were a token, "(A" and "(B" would begin with the same one.
+    """
+    tokens: dict[str, tuple[int, ...]] = {}
+    owner: dict[int, str] = {}
+    for label in labels:
+        encoded = [encode(form.format(label)) for form in SURFACE_FORMS]
+        tokens[label] = tuple(dict.fromkeys(ids[0] for ids in encoded if len(ids) == 1))
+        if not tokens[label]:
+            raise ModelError(f"this tokenizer has no single token for the option letter {label}")
+        for token in tokens[label]:
+            if owner.setdefault(token, label) != label:
+                raise ModelError(f"token {token} begins both {owner[token]} and {label}; letters cannot be told apart")
+    return tokens

@@ -11,9 +11,8 @@ from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
 from gridprobe.models.base import CONVENTIONS
 from gridprobe.report.format import amount, clock, score_words, share_words
-from gridprobe.report.html import asset, jpeg_source, render_page
+from gridprobe.report.html import asset, jpeg_source, render_page, write_whole
 from gridprobe.report.picture import Sheet, draw_sheet, jpeg
-from gridprobe.report.saving import write_whole
 from gridprobe.report.view import AnswerView, Stage, total_words
 from gridprobe.video.frames import Pixels
 

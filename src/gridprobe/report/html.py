@@ -1,11 +1,17 @@
-"""HTML pages from templates/: every text is escaped, and a page holds all it needs and makes no request."""
+"""HTML pages from templates/, and files that the user named.
+
+Every text is escaped, and a page holds all it needs and makes no request.
+"""
 
 import base64
+import os
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gridprobe import __version__
+from gridprobe import __version__, _util
+from gridprobe.errors import UsageError
 from gridprobe.report.format import amount, clock, percent, share_words, sure_words
 
 if TYPE_CHECKING:
@@ -55,3 +61,30 @@ def _environment() -> "Environment":
 
 def _shortened(text: str, length: int = 90) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+# Save a result to the file that the user named.
+
+
+def check_writable(path: Path) -> None:
+    """Raise UsageError if the file cannot be written; the command line calls this before any work starts."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise UsageError(
+            f"cannot write {path}: the folder {target.parent} does not exist; name a file in a folder that exists"
+        )
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {path}: you may not write to the folder {target.parent}; choose another folder")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"cannot write {path}: it is not a regular file; name a file instead")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write the file completely or not at all. A symbolic link is followed; only a regular file is replaced."""
+    check_writable(path)
+    try:
+        _util.write_whole(Path(os.path.realpath(path)), content)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}; name a file in a folder that you may write to"
+        ) from None

@@ -16,7 +16,7 @@ from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid
 from gridprobe.report.format import MAP_WORDS, MARK, RGB, clock, share_words, sure_words
-from gridprobe.report.saving import write_whole
+from gridprobe.report.html import write_whole
 from gridprobe.report.view import AnswerView, Option
 from gridprobe.video.frames import Pixels
 

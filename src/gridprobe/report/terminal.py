@@ -14,8 +14,8 @@ from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid
 from gridprobe.report.format import MARK, RGB, clock, hex_colour, mix, share_words, sure_words
+from gridprobe.report.html import check_writable, write_whole
 from gridprobe.report.picture import draw_labelled_sheet, encoded, jpeg
-from gridprobe.report.saving import check_writable, write_whole
 from gridprobe.report.view import READING, AnswerView
 from gridprobe.video import CLIP_FORMATS, Cut, VideoLimits, cut
 

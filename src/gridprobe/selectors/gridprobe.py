@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, ShapeRule, Ties, top
-from gridprobe.models.base import Cost, FrameGroup, Model, Posterior, PromptOrder, Request, View, choose
-from gridprobe.models.prompting import collage_request
+from gridprobe.models.base import Choose, Cost, FrameGroup, Model, Posterior, PromptOrder, Request, View, choose
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, PROBE, Parts, Selection, Selector, doubts
 from gridprobe.video import FramePool, FrameSize
+from gridprobe.video.frames import CANVAS, collage
 
 Self = TypeVar("Self", bound="ByModel")
 
@@ -222,3 +222,11 @@ def overview_request(pool: FramePool, question: Question, view: View, *, keep_kv
 def make(argument: str, parts: Parts) -> GridProbe:
     """The function of the registry."""
     return GridProbe(**parts_of(parts), probes=parts.probes, decoded=parts.decoded, collage=parts.collage)
+
+
+def collage_request(frames: FramePool, question: Question) -> Request:
+    """The question about a picture of these frames, without their times; what is said between them comes after it."""
+    whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
+    text = "\n".join(filter(None, question.between(sorted(frames.times))))
+    prompt = f"{text}\n{question.prompt}" if text else question.prompt
+    return Request(prompt, Choose(question.labels), (FrameGroup(collage(frames), whole),))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from gridprobe.errors import UsageError
 
@@ -258,3 +259,23 @@ def contact_sheet(frames: Pixels, side: int) -> Pixels:
     places[:count] = frames
     rows: Pixels = places.reshape(side, side, height, width, channels).swapaxes(1, 2)
     return rows.reshape(side * height, side * width, channels)
+
+
+# Frames as one picture: the paper's cheapest variant, with the tokens of one image for any number of them.
+
+CANVAS = 2048
+
+
+def collage(frames: FramePool) -> FramePool:
+    """One 2048×2048 frame of ceil(√n)² tiles in reading order; frames keep their aspect, empty tiles stay black."""
+    side = math.isqrt(len(frames) - 1) + 1
+    tile = CANVAS // side
+    canvas = Image.new("RGB", (CANVAS, CANVAS))
+    scale = tile / max(frames.width, frames.height)
+    size = (max(1, round(frames.width * scale)), max(1, round(frames.height * scale)))
+    for position, pixels in enumerate(frames.pixels):
+        row, column = divmod(position, side)
+        corner = (column * tile + (tile - size[0]) // 2, row * tile + (tile - size[1]) // 2)
+        canvas.paste(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC), corner)
+    source = hashlib.sha256(repr(frames.keys).encode()).hexdigest()  # another set of frames is another picture
+    return replace(frames, data=np.array(canvas)[None], times=frames.times[:1], source=source)

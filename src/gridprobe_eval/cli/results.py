@@ -14,7 +14,7 @@ from gridprobe.cli.help import Verb
 from gridprobe.cli.options import FILE, in_groups
 from gridprobe.errors import DataError, UsageError
 from gridprobe.models import load_model
-from gridprobe.report.saving import check_writable, write_whole
+from gridprobe.report.html import check_writable, write_whole
 from gridprobe.report.terminal import Terminal
 from gridprobe_eval.cli.evaluate import span
 from gridprobe_eval.folder import QUESTION_TIMEOUT

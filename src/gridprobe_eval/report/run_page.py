@@ -17,8 +17,7 @@ import numpy as np
 from gridprobe.errors import UsageError
 from gridprobe.models.base import CONVENTIONS
 from gridprobe.report.format import amount, percent, share_words
-from gridprobe.report.html import asset, render_page, render_part
-from gridprobe.report.saving import write_whole
+from gridprobe.report.html import asset, render_page, render_part, write_whole
 from gridprobe_eval.benchmarks import Metric
 from gridprobe_eval.benchmarks.base import Interval
 from gridprobe_eval.metrics import Row, all_frames_cost, bins_of, official, score, shared

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gridprobe.models import Packing, Request
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.blocks import plain_logits
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.prompt import PreparedRequest
 from gridprobe.question import Question
 from gridprobe.video import FramePool
 from gridprobe_world.questions import ask_about

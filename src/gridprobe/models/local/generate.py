@@ -13,8 +13,7 @@ from torch import Tensor
 
 from gridprobe._util import report
 from gridprobe.errors import ModelError
-from gridprobe.models.base import Completion, Cost, SamplingParams, cut_at, seed_of
-from gridprobe.models.prompting import single_tokens
+from gridprobe.models.base import Completion, Cost, SamplingParams, cut_at, seed_of, single_tokens
 
 Step = Callable[[Sequence[int], Sequence[int]], Tensor]
 """From the last tokens of the texts with these numbers to the logits of their next tokens: texts × vocabulary."""

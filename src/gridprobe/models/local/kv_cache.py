@@ -2,12 +2,12 @@
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -233,33 +233,6 @@ class Cached:
         self._mask = self._mask[index]
         self._prompts = [self._prompts[row] for row in rows]
         self._texts = [self._texts[row] for row in rows]
-
-
-# Which sequences share a forward pass.
-
-
-class BatchItem(Protocol):
-    """One request; its layout's length is its number of tokens."""
-
-    @property
-    def layout(self) -> Sized:
-        """The request as tokens."""
-        ...
-
-
-J = TypeVar("J", bound=BatchItem)
-
-
-def batches(jobs: Sequence[J], *, room: int) -> Iterator[list[J]]:
-    """Longest first, so that sequences of similar length share a batch and the worst case comes early."""
-    batch: list[J] = []
-    for job in sorted(jobs, key=lambda job: -len(job.layout)):
-        if batch and (len(batch) + 1) * len(batch[0].layout) > room:
-            yield batch
-            batch = []
-        batch.append(job)
-    if batch:
-        yield batch
 
 
 # Which of torch's attention kernels are used on a GPU.

@@ -16,9 +16,17 @@ from PIL import Image
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from gridprobe.errors import ServerError, UsageError
-from gridprobe.models.base import Completion, Request, SamplingParams, Unit, about_tokens, cut_at
+from gridprobe.models.base import (
+    SURFACE_FORMS,
+    Completion,
+    Request,
+    SamplingParams,
+    Unit,
+    about_tokens,
+    cut_at,
+    single_tokens,
+)
 from gridprobe.models.openai.client import ATTEMPTS, Client, InvalidReply, RequestRejected
-from gridprobe.models.prompting import SURFACE_FORMS, single_tokens
 from gridprobe.video.frames import Pixels
 
 # A request as one user message: texts, and an image after the time of every unit, as our own engine lays them out.

@@ -86,7 +86,8 @@ def _counted(folder: Path, dims: ModelDims) -> Callable[[Request], Cost] | None:
     try:
         from transformers import AutoTokenizer
 
-        from gridprobe.models.qwen3vl.prompt import Layouts, PreparedRequest, SpecialTokens, encoder, price_job
+        from gridprobe.models.local.layout import PreparedRequest, with_texts
+        from gridprobe.models.qwen3vl.prompt import Layouts, SpecialTokens, encoder, price_prompt, price_text_of
     except ModuleNotFoundError:
         return None
     try:
@@ -96,7 +97,11 @@ def _counted(folder: Path, dims: ModelDims) -> Callable[[Request], Cost] | None:
     special, patch, merge = SpecialTokens.of(tokenizer), dims.vision.patch, dims.vision.merge
     layouts = Layouts(encoder(tokenizer), special, patch=patch, merge=merge)
 
-    return lambda request: price_job(dims, PreparedRequest(0, request, layouts.of(request)))
+    def price(request: Request) -> Cost:
+        job = PreparedRequest(0, request, layouts.of(request))
+        return with_texts(price_prompt(dims, job), request.task, partial(price_text_of, dims, job))
+
+    return price
 
 
 def load(name: str, folder: Path, **options: Any) -> Model:

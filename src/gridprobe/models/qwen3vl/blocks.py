@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gridprobe.models.base import Packing
 from gridprobe.models.local.kv_cache import Cached
-from gridprobe.models.qwen3vl.prompt import Layout
+from gridprobe.models.qwen3vl.prompt import GridLayout
 
 Block = Callable[..., Any]
 
@@ -235,7 +235,7 @@ def compiled(block: Block) -> Block:
 # the fast path with it.
 
 
-def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int) -> Tensor:
+def plain_logits(model: Any, layouts: Sequence[GridLayout], pixels: Sequence[Tensor | None], *, filler: int) -> Tensor:
     """Vocabulary logits at the last position of every sequence; sequences are padded on the left.
 
     The model is called with explicit position ids, so no call changes its state (transformers keeps `rope_deltas` on
@@ -245,7 +245,7 @@ def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor 
 
 
 def plain_cached(
-    model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int
+    model: Any, layouts: Sequence[GridLayout], pixels: Sequence[Tensor | None], *, filler: int
 ) -> tuple[Tensor, Cached]:
     """The same logits, and the sequences in a cache, to go on with."""
     cache = transformers.DynamicCache(config=model.config.text_config)
@@ -268,7 +268,7 @@ def plain_cached(
 
 
 def _read(
-    model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int, cache: Any
+    model: Any, layouts: Sequence[GridLayout], pixels: Sequence[Tensor | None], *, filler: int, cache: Any
 ) -> tuple[Tensor, Tensor]:
     """Logits at the last position of every sequence, and which tokens are no padding."""
     length = max(map(len, layouts))

@@ -8,19 +8,19 @@ and from 5.10 on wraps all of them in one more vision_start/vision_end pair. We 
 with. Text from a user is encoded with special tokens off, so an option that contains "<|im_end|>" stays ordinary text.
 """
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gridprobe.errors import ModelError, VideoError
-from gridprobe.models.base import Choose, Cost, FrameGroup, Request
+from gridprobe.models.base import Cost, FrameGroup, Request
+from gridprobe.models.local.layout import Layout, PreparedRequest
 from gridprobe.models.qwen3vl.pricing import ModelDims, price, price_recall, price_text, with_attention
 
 if TYPE_CHECKING:
@@ -68,35 +68,18 @@ MAX_RATIO = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """One sequence, ready for the model."""
+class GridLayout(Layout):
+    """One sequence, with the positions of its tokens."""
 
-    ids: npt.NDArray[np.int64]
-    visual: npt.NDArray[np.bool_]
-    """Which positions take a vision feature."""
     positions: npt.NDArray[np.int64]
     """Temporal, height and width position of every token: 3 × length."""
-    sizes: tuple[tuple[int, int], ...]
-    """Width and height in pixels of every unit of the request, in the order shown."""
     patch: int
-    prefix: int
-    """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
-    owners: npt.NDArray[np.int64]
-    """For every token of the prefix the number of its unit, with the time and text before it; -1 if it has none."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @property
     def grids(self) -> list[tuple[int, int, int]]:
         """Runs of units of one size: how many, and their rows and columns of patches."""
         runs = ((size, sum(1 for _ in run)) for size, run in groupby(self.sizes))
         return [(count, height // self.patch, width // self.patch) for (width, height), count in runs]
-
-    @property
-    def largest(self) -> tuple[int, int]:
-        """Width and height of the largest frames."""
-        return max(self.sizes, key=lambda size: size[0] * size[1], default=(0, 0))
 
 
 KEPT_HALVES = 16
@@ -131,7 +114,7 @@ class Layouts:
         self._kept: OrderedDict[Hashable, _Half] = OrderedDict()
         self._opening = 1 + len(encode("user\n"))
 
-    def of(self, request: Request) -> Layout:
+    def of(self, request: Request) -> GridLayout:
         """The request as tokens."""
         first = request.prompt_order == "frames_first"
         # No token spans both halves: frames end with a special token, or like text with a line break, and no token
@@ -139,14 +122,14 @@ class Layouts:
         frames = self._frames(request)
         text = self._half([request.prompt] if first else [request.prompt + "\n"], first=not first, sizes=())
         prefix, rest = (frames, text) if first else (text, frames)
-        return Layout(
+        return GridLayout(
             np.concatenate([prefix.ids, rest.ids]),
             np.concatenate([prefix.visual, rest.visual]),
-            np.concatenate([prefix.positions, rest.positions + prefix.after], axis=1),
             frames.sizes,
-            self._patch,
             len(prefix.ids),
             prefix.owners,
+            np.concatenate([prefix.positions, rest.positions + prefix.after], axis=1),
+            self._patch,
         )
 
     def _frames(self, request: Request) -> _Half:
@@ -245,80 +228,6 @@ def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]])
     positions[1, places] += rows
     positions[2, places] += columns
     return positions, int(after[-1])
-
-
-class SequenceKind(NamedTuple):
-    """What must be equal for units to be encoded together."""
-
-    size: tuple[int, int]
-    """Width and height the unit is shown at."""
-    members: int
-    stored: tuple[int, int]
-    """Height and width of its frames before they are resized."""
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedRequest:
-    """One request in the engine; `place` is its index in the call."""
-
-    place: int
-    request: Request
-    layout: Layout
-    notes: tuple[str, ...] = ()
-    shared: bool = False
-    """Whether other requests begin alike, now or later."""
-
-    @cached_property
-    def units(self) -> tuple[Hashable, ...]:
-        """The identity of every unit for the vision tower: which frames, at which size."""
-        keys = [group.frames.keys for group in self.request.groups]
-        shown = zip(self.request.units, self.layout.sizes, strict=True)
-        return tuple(("unit", tuple(keys[unit.group][i] for i in unit.members), size) for unit, size in shown)
-
-    def kind(self, number: int) -> SequenceKind:
-        """The kind of one of its units."""
-        unit, size = self.request.units[number], self.layout.sizes[number]
-        frames = self.request.groups[unit.group].frames
-        return SequenceKind(size, len(unit.members), (frames.height, frames.width))
-
-    @cached_property
-    def prefix(self) -> Hashable:
-        """The identity of the prefix; frames count only if they are in it. Short, since it is compared often."""
-        layout = self.layout
-        digest = hashlib.blake2b(layout.ids[: layout.prefix].data, digest_size=16)
-        if layout.visual[: layout.prefix].any():
-            shown = [(group.frames.identity, group.view.step) for group in self.request.groups]
-            digest.update(repr((shown, layout.grids)).encode())
-        return "prefix", digest.digest()
-
-    @property
-    def needs_kv(self) -> bool:
-        """Whether it needs the keys and values of its prefix by themselves."""
-        return self.request.visible_frames is not None or self.request.attention
-
-    @property
-    def rest(self) -> int:
-        """How many tokens follow the prefix."""
-        return len(self.layout) - self.layout.prefix
-
-    @property
-    def narrow(self) -> bool:
-        """Whether what follows the prefix sees less than half of it, so that copying that is cheaper than a mask."""
-        return self.request.visible_frames is not None and 2 * len(self.columns) < self.layout.prefix
-
-    @cached_property
-    def columns(self) -> npt.NDArray[np.int64]:
-        """The tokens of the prefix that what follows may attend to."""
-        owners = self.layout.owners
-        if self.request.visible_frames is None:
-            return np.arange(len(owners))
-        return np.flatnonzero((owners < 0) | np.isin(owners, self.request.seen_units))
-
-
-def price_job(dims: ModelDims, job: PreparedRequest) -> Cost:
-    """What a request costs by itself; its texts are as long as they may be."""
-    cost, task = price_prompt(dims, job), job.request.task
-    return cost if isinstance(task, Choose) else sum([price_text_of(dims, job, task.limit)] * task.samples, cost)
 
 
 def price_prompt(dims: ModelDims, job: PreparedRequest) -> Cost:

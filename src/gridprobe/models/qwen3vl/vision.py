@@ -16,9 +16,9 @@ from torch import Tensor
 from gridprobe._util import check_cancelled
 from gridprobe.models.base import Unit
 from gridprobe.models.local.kv_cache import DeviceMemory, Store
+from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.models.qwen3vl.blocks import Block, PatchSpec, patches, vision_block, vision_weights
 from gridprobe.models.qwen3vl.pricing import VisionDims, vision_flops
-from gridprobe.models.qwen3vl.prompt import PreparedRequest, SequenceKind
 
 ANGLE_BASE = 10000.0
 
@@ -97,6 +97,17 @@ Member = tuple[PreparedRequest, Unit]
 """Where a unit is found: a job that shows it, and which of the job's units it is."""
 
 
+Kind = tuple[tuple[int, int], int, tuple[int, int]]
+"""What must be equal for units to be encoded together: the size they are shown at, how many frames they have, and the
+height and width of those before they are resized."""
+
+
+def _kind(job: PreparedRequest, number: int) -> Kind:
+    unit = job.request.units[number]
+    frames = job.request.groups[unit.group].frames
+    return job.layout.sizes[number], len(unit.members), (frames.height, frames.width)
+
+
 @dataclass(frozen=True, eq=False)
 class Features:
     """The vision tower with what it has encoded."""
@@ -110,11 +121,11 @@ class Features:
     def of(self, jobs: Sequence[PreparedRequest], kept: Store, spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Features of every unit of the jobs, levels × tokens × width; `spent` counts the FLOPs of each job."""
         features: dict[Hashable, Tensor] = {}
-        missing: dict[SequenceKind, dict[Hashable, Member]] = {}
+        missing: dict[Kind, dict[Hashable, Member]] = {}
         for job in jobs:
             new: Counter[tuple[int, int]] = Counter()
             for number, unit in enumerate(job.units):
-                kind = job.kind(number)
+                kind = _kind(job, number)
                 if unit in features or unit in missing.get(kind, {}):
                     continue
                 tensor = kept.get(unit, self.memory.device)
@@ -122,11 +133,11 @@ class Features:
                     features[unit] = tensor
                     continue
                 missing.setdefault(kind, {})[unit] = job, job.request.units[number]
-                new[kind.size] += 1
+                new[kind[0]] += 1
             grids = [(count, *self._grid(size)) for size, count in new.items()]
             spent[job.place] += int(vision_flops(self.dims, grids))
         for kind, units in missing.items():
-            features |= self._encode(units, kept, *self._grid(kind.size))
+            features |= self._encode(units, kept, *self._grid(kind[0]))
         return features
 
     def patches(self, job: PreparedRequest) -> Tensor | None:

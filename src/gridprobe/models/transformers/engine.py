@@ -6,42 +6,21 @@ features; otherwise with each request. Nothing else is kept. Sequences are padde
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from torch import Tensor
 
-from gridprobe._util import report
-from gridprobe.errors import ModelError, TooLarge, UsageError
-from gridprobe.models.base import (
-    Capabilities,
-    Completions,
-    Cost,
-    CostModel,
-    Posterior,
-    Request,
-    Response,
-    SamplingParams,
-    Unit,
-    by_task,
-    require_plain,
-)
-from gridprobe.models.local.generate import (
-    MIN_MASS,
-    GrowingText,
-    TextGenerator,
-    check_mass,
-    end_tokens,
-    letter_logprobs,
-    letter_tokens,
-    write_all,
-)
-from gridprobe.models.local.kv_cache import CAUTION, Cached, DeviceMemory, Store, batches, steady_attention
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.models.base import Capabilities, Cost, CostModel, Request, Unit, require_plain
+from gridprobe.models.local.base import BatchResult, LocalModel
+from gridprobe.models.local.generate import MIN_MASS, Step
+from gridprobe.models.local.kv_cache import CAUTION, Cached
+from gridprobe.models.local.layout import Batch, Layout, PreparedRequest, with_texts
 from gridprobe.models.local.loading import LoadOptions, opened, read
 from gridprobe.models.qwen3vl.blocks import resize
 from gridprobe.models.transformers.pricing import (
@@ -53,7 +32,6 @@ from gridprobe.models.transformers.pricing import (
     hollow_tower,
     language_price,
     price,
-    price_request,
     price_text,
     text_config,
     token_bytes,
@@ -62,7 +40,6 @@ from gridprobe.models.transformers.prompt import (
     FAMILY,
     Composer,
     Pictures,
-    PromptLayout,
     Size,
     learn,
     read_pictures,
@@ -70,33 +47,13 @@ from gridprobe.models.transformers.prompt import (
 )
 from gridprobe.video.frames import Pixels
 
-T = TypeVar("T")
-
 PATCHES_PER_TOKEN = 4
 """Patches of the vision tower for each visual token, roughly; limits how many pictures are encoded at once."""
 TYPES = frozenset({"mm_token_type_ids", "token_type_ids"})
 """Names under which models ask which tokens are visual."""
-TEXT_SHARE = 3
-"""A pass that texts follow holds 1/this of the tokens of another one: the keys and values of all layers stay."""
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedPrompt:
-    """One request in the engine; `place` is its index in the call."""
-
-    place: int
-    request: Request
-    layout: PromptLayout
-
-    @cached_property
-    def keys(self) -> tuple[Hashable, ...]:
-        """The identity of every unit's picture: which frames, at which size."""
-        frames = [group.frames.keys for group in self.request.groups]
-        shown = zip(self.request.units, self.layout.sizes, strict=True)
-        return tuple((tuple(frames[unit.group][i] for i in unit.members), size) for unit, size in shown)
-
-
-class Auto:
+class Auto(LocalModel):
     """A model that runs through transformers."""
 
     def __init__(
@@ -110,129 +67,53 @@ class Auto:
         identity: str,
         min_letter_mass: float = MIN_MASS,
     ) -> None:
-        self.identity = identity
-        self._model = model
-        self._tokenizer = tokenizer
+        size = model.dtype.itemsize
+        super().__init__(
+            model,
+            tokenizer,
+            identity=identity,
+            min_letter_mass=min_letter_mass,
+            context=getattr(text_config(model.config), "max_position_embeddings", None),
+            token_bytes=token_bytes(model.config, size),
+            cache_bytes=cache_bytes(model.config, size),
+        )
         self._pictures = pictures
         self._composer = composer
         self._language, self._price_of = prices
-        self._min_mass = min_letter_mass
-        self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         self._tower = Tower(model, pictures, device=model.device, dtype=model.dtype)
         self._names = accepted(model.forward) | accepted(model.model.forward)
         self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
-        size = model.dtype.itemsize
-        self._memory = DeviceMemory.of(
-            model, token_bytes=token_bytes(model.config, size), cache_bytes=cache_bytes(model.config, size)
-        )
         self.capabilities = Capabilities(
             generates=pictures.family.writes,
             frame_pairs=False,
             frame_multiple=pictures.multiple,
             tokens_per_image=pictures.picture_tokens,
-            context_tokens=getattr(text_config(model.config), "max_position_embeddings", None),
+            context_tokens=self._context,
             weight_bytes=self._memory.weights,
             pass_bytes=self._memory.pass_bytes,
         )
-        self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
-        """Vision features that may be reused."""
 
-    @cached_property
-    def _scribe(self) -> TextGenerator:
-        return TextGenerator(
-            self._tokenizer, end_tokens(self._model, self._tokenizer), self.capabilities.context_tokens
-        )
-
-    def run(self, requests: Sequence[Request]) -> list[Response]:
-        """Answer all requests in as few forward passes as memory allows; each prompt is read once for all its texts."""
-        most = self._memory.most()
-        return by_task(
-            self,
-            requests,
-            lambda some: self._each(some, self._score, most=most),
-            lambda some, params: self._each(some, partial(self._write, writing=params), most=most // TEXT_SHARE),
-        )
-
-    def _each(
-        self, requests: Sequence[Request], work: Callable[[Sequence[PreparedPrompt]], dict[int, T]], *, most: int
-    ) -> list[T]:
-        """What some work gives for each request, in batches of at most that many tokens."""
-        jobs = [PreparedPrompt(place, request, self._layout(request)) for place, request in enumerate(requests)]
-        for job in jobs:
-            self._memory.check(len(job.layout), f"{len(job.layout.sizes)} pictures")
-        results: dict[int, T] = {}
-        for batch in batches(jobs, room=min(most, self._memory.worthwhile)):
-            results.update(self._run(batch, work))
-            report("model", len(results), len(jobs))
-        return [results[place] for place in range(len(jobs))]
-
-    def cost(self, request: Request) -> Cost:
-        """The cost of the request, from its exact token count."""
-        layout = self._laid_out(request)
-        return price_request(self._language, layout, self._price_of, request.task)
-
-    def _laid_out(self, request: Request) -> PromptLayout:
+    def _layout(self, request: Request) -> Layout:
         return self._composer.layout(request, picture_sizes(request, self._pictures.multiple))
 
-    def _layout(self, request: Request) -> PromptLayout:
-        layout = self._laid_out(request)
-        if self.capabilities.context_tokens is not None and len(layout) > self.capabilities.context_tokens:
-            raise TooLarge(
-                f"{len(layout.sizes)} pictures and the question need {len(layout):,} tokens, but the model reads at "
-                f"most {self.capabilities.context_tokens:,}; use fewer frames"
-            )
-        return layout
+    def _prompt_cost(self, job: PreparedRequest) -> Cost:
+        return price(self._language, job.layout, self._price_of)
 
-    @torch.inference_mode()
-    def _run(
-        self, batch: Sequence[PreparedPrompt], work: Callable[[Sequence[PreparedPrompt]], dict[int, T]]
-    ) -> dict[int, T]:
-        """Do some work on a batch; when memory runs out, on less at once."""
-        try:
-            with steady_attention(self._memory.device, tokens=max(len(job.layout) for job in batch)):
-                return work(batch)
-        except torch.OutOfMemoryError:
-            pass  # inside this handler the error would keep tensors alive
-        self.kept.clear()
-        torch.cuda.empty_cache()
-        if len(batch) == 1:
-            raise TooLarge(
-                f"out of memory on one sequence of {len(batch[0].layout):,} tokens; lower --frames or --k, or use a "
-                "smaller or quantized model"
-            )
-        middle = len(batch) // 2
-        return self._run(batch[:middle], work) | self._run(batch[middle:], work)
+    def _text_cost(self, job: PreparedRequest, tokens: int) -> Cost:
+        return price_text(self._language, tokens, known=len(job.layout))
 
-    def _score(self, batch: Sequence[PreparedPrompt]) -> dict[int, Posterior]:
-        spent: Counter[int] = Counter()
-        inputs = self._given(batch, spent)
-        logits = self._model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
-        return self._posteriors(batch, logits.float(), spent)
+    def _shares(self, job: PreparedRequest, often: int) -> bool:
+        return False
 
-    def _write(self, batch: Sequence[PreparedPrompt], *, writing: SamplingParams) -> dict[int, Completions]:
-        spent: Counter[int] = Counter()
-        drafts = {job.place: self._scribe.drafts(job.layout.ids, writing) for job in batch}
-        logits, cached = self._cached(batch, spent)
-        cached.copies([writing.samples] * len(batch))
-        first = logits.repeat_interleave(writing.samples, 0)
-        write_all(self._scribe, [draft for some in drafts.values() for draft in some], first, cached.step)
-        return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
+    def _scores(self, batch: Batch) -> BatchResult:
+        scores = BatchResult()
+        logits = self._model(**self._inputs(batch, scores.flops), use_cache=False, logits_to_keep=1).logits[:, -1]
+        scores.logits.update({job.place: row for job, row in zip(batch, logits.float(), strict=True)})
+        return scores
 
-    def _written(self, job: PreparedPrompt, drafts: Sequence[GrowingText], spent: int) -> Completions:
-        prompt_length = len(job.layout)
-        first, *more = (price_text(self._language, len(draft.ids), known=prompt_length) for draft in drafts)
-        costs = [self._prompt_cost(job, spent) + first, *more]
-        return tuple(self._scribe.written(draft, cost) for draft, cost in zip(drafts, costs, strict=True))
-
-    def _prompt_cost(self, job: PreparedPrompt, spent: int) -> Cost:
-        return replace(
-            price(self._language, job.layout, self._price_of), flops_computed=self._language(len(job.layout)) + spent
-        )
-
-    def _cached(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> tuple[Tensor, Cached]:
-        """The logits after every prompt, and the prompts in a cache, to go on with."""
-        inputs = self._given(batch, spent)
+    def _begin_texts(self, batch: Batch, flops: Counter[int], *, texts: int, steps: int) -> tuple[Tensor, Step]:
+        inputs = self._inputs(batch, flops)
         out = self._model(**inputs, use_cache=True, logits_to_keep=1)
         cache, ahead = out.past_key_values, getattr(self._model.model, "rope_deltas", None)
 
@@ -244,10 +125,14 @@ class Auto:
             logits: Tensor = self._model(**more, past_key_values=cache, use_cache=True).logits
             return logits
 
-        return out.logits[:, -1].float(), Cached(forward, cache, inputs["attention_mask"])
+        cached = Cached(forward, cache, inputs["attention_mask"])
+        cached.copies([texts] * len(batch))
+        return out.logits[:, -1].float(), cached.step
 
-    def _given(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> dict[str, Any]:
-        """What the model takes for a batch; `spent` counts the vision tower's FLOPs."""
+    def _inputs(self, batch: Batch, flops: Counter[int]) -> dict[str, Any]:
+        """What the model takes for a batch; `flops` counts what is computed."""
+        for job in batch:
+            flops[job.place] += int(self._language(len(job.layout)))
         length = max(len(job.layout) for job in batch)
         ids = torch.full((len(batch), length), self._filler, dtype=torch.long)
         mask = torch.zeros((len(batch), length), dtype=torch.long)
@@ -255,7 +140,7 @@ class Auto:
             ids[row, length - len(job.layout) :] = torch.from_numpy(job.layout.ids)
             mask[row, length - len(job.layout) :] = 1
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **self._types(ids, mask)}
-        inputs |= self._seen(batch, spent)
+        inputs |= self._vision_inputs(batch, flops)
         if hasattr(self._model.model, "rope_deltas"):
             self._model.model.rope_deltas = None  # left over from the call before, it would shift positions
         return {name: self._placed(value) for name, value in inputs.items() if name in self._names}
@@ -272,26 +157,26 @@ class Auto:
         types = torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())) * mask
         return dict.fromkeys(TYPES, types)
 
-    def _seen(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> dict[str, Any]:
+    def _vision_inputs(self, batch: Batch, flops: Counter[int]) -> dict[str, Any]:
         """The pictures of a batch: features and what belongs to them, or pixels."""
         shown = [(job, number) for job in batch for number in range(len(job.layout.sizes))]
         if not shown:
             return {}
         if not self._reuses:
             for job in batch:
-                spent[job.place] += int(self._price_of(job.layout.sizes))
+                flops[job.place] += int(self._price_of(job.layout.sizes))
             return self._pictures.joined([self._pictures.inputs(_picture(job, number)) for job, number in shown])
-        features = self._features(shown, spent)
+        features = self._features(shown, flops)
         extras = [self._pictures.placeholder(job.layout.sizes[number]).extras for job, number in shown]
-        outputs = self._tower.outputs([features[job.keys[number]] for job, number in shown])
+        outputs = self._tower.outputs([features[job.units[number]] for job, number in shown])
         return {**self._pictures.joined(extras), "mm_encoder_outputs": {"image": outputs}}
 
-    def _features(self, shown: Sequence[tuple[PreparedPrompt, int]], spent: Counter[int]) -> dict[Hashable, Tensor]:
+    def _features(self, shown: Sequence[tuple[PreparedRequest, int]], flops: Counter[int]) -> dict[Hashable, Tensor]:
         """Features of all pictures shown: kept ones, and the others computed now."""
         features: dict[Hashable, Tensor] = {}
-        missing: dict[Size, dict[Hashable, tuple[PreparedPrompt, int]]] = {}
+        missing: dict[Size, dict[Hashable, tuple[PreparedRequest, int]]] = {}
         for job, number in shown:
-            key, size = job.keys[number], job.layout.sizes[number]
+            key, size = job.units[number], job.layout.sizes[number]
             if key in features or key in missing.get(size, {}):
                 continue
             kept = self.kept.get(key, self._memory.device)
@@ -299,7 +184,7 @@ class Auto:
                 features[key] = kept
                 continue
             missing.setdefault(size, {})[key] = job, number
-            spent[job.place] += int(self._price_of([size]))
+            flops[job.place] += int(self._price_of([size]))
         for size, new in missing.items():
             step = max(1, self._memory.patches // (PATCHES_PER_TOKEN * self._pictures.placeholder(size).tokens))
             keys = list(new)
@@ -311,15 +196,6 @@ class Auto:
                     self.kept.put(key, each)
         return features
 
-    def _posteriors(self, batch: Sequence[PreparedPrompt], rows: Tensor, spent: Counter[int]) -> dict[int, Posterior]:
-        letters = letter_logprobs(rows, [list(self._letters(job.request.labels).values()) for job in batch])
-        posteriors = {}
-        for job, (logprobs, mass) in zip(batch, letters, strict=True):
-            check_mass(mass, job.request.labels, least=self._min_mass)
-            cost = self._prompt_cost(job, spent[job.place])
-            posteriors[job.place] = Posterior(job.request.labels, logprobs, cost, mass)
-        return posteriors
-
 
 def picture_sizes(request: Request, multiple: int) -> list[Size]:
     """Width and height of the picture of every unit."""
@@ -328,7 +204,7 @@ def picture_sizes(request: Request, multiple: int) -> list[Size]:
     return [fitted[unit.group] for unit in request.units]
 
 
-def _picture(job: PreparedPrompt, number: int) -> Pixels:
+def _picture(job: PreparedRequest, number: int) -> Pixels:
     """The picture of a unit: height × width × 3."""
     unit: Unit = job.request.units[number]
     (picture,) = job.request.groups[unit.group].pictures([unit])
@@ -418,6 +294,11 @@ def cost_model(name: str, folder: Path) -> CostModel:
     language = language_price(config)
     tower = PicturePrice(hollow_tower(config, pictures), pictures)
 
+    def request_price(request: Request) -> Cost:
+        layout = composer.layout(request, picture_sizes(request, pictures.multiple))
+        text = partial(price_text, language, known=len(layout))
+        return with_texts(price(language, layout, tower), request.task, text)
+
     return CostModel(
         name,
         Capabilities(
@@ -427,7 +308,5 @@ def cost_model(name: str, folder: Path) -> CostModel:
             weight_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
             pass_bytes=CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES),
         ),
-        lambda request: price_request(
-            language, composer.layout(request, picture_sizes(request, pictures.multiple)), tower, request.task
-        ),
+        request_price,
     )

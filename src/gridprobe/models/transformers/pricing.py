@@ -24,8 +24,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from gridprobe.errors import ModelError
-from gridprobe.models.base import Choose, Cost, Task
-from gridprobe.models.transformers.prompt import Pictures, PromptLayout, Size
+from gridprobe.models.base import Cost
+from gridprobe.models.local.layout import Layout
+from gridprobe.models.transformers.prompt import Pictures, Size
 
 # Vision features of pictures, each computed once, and the form in which a model takes them back.
 
@@ -112,21 +113,21 @@ class LanguagePrice:
     """By the published convention: for each token, and for each pair of tokens."""
 
     def __call__(self, tokens: int) -> float:
-        """By the honest convention."""
-        return self.linear * tokens + self.pairs * tokens * (tokens + 1) / 2 + self.head
+        """By the honest convention, in whole operations."""
+        return float(round(self.linear * tokens + self.pairs * tokens * (tokens + 1) / 2 + self.head))
 
     def by_paper(self, tokens: int) -> float:
         """By the published convention."""
         return self.published[0] * tokens + self.published[1] * float(tokens) ** 2
 
 
-def price(language: LanguagePrice, layout: PromptLayout, pictures: Callable[[Sequence[Size]], float]) -> Cost:
+def price(language: LanguagePrice, layout: Layout, pictures: Callable[[Sequence[Size]], float]) -> Cost:
     """What a request costs by itself; `pictures` prices the vision tower."""
     flops = language(len(layout)) + pictures(layout.sizes)
     return Cost(
         calls=1,
         tokens=len(layout),
-        visual_tokens=layout.visual,
+        visual_tokens=int(layout.visual.sum()),
         flops=flops,
         flops_paper=language.by_paper(len(layout)),
         flops_computed=flops,
@@ -201,14 +202,6 @@ class PicturePrice:
         if not flops > 0:
             raise ModelError("torch counted no operations in the vision tower, so its cost is not known")
         return flops
-
-
-def price_request(language: LanguagePrice, layout: PromptLayout, tower: PicturePrice, task: Task) -> Cost:
-    """The cost of a request; its texts are as long as they may be."""
-    cost = price(language, layout, tower)
-    if isinstance(task, Choose):
-        return cost
-    return sum([price_text(language, task.limit, known=len(layout))] * task.samples, cost)
 
 
 def token_bytes(config: Any, value_bytes: int) -> int:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import Request
 from gridprobe.models.local.checkpoint import first_line
+from gridprobe.models.local.layout import Layout
 from gridprobe.models.local.loading import read
 from gridprobe.video.frames import Pixels
 
@@ -261,20 +263,6 @@ def learn(render: Callable[[list[dict[str, str]]], str], marker: str) -> Turn:
     return Turn(opening, opening, picture, joint, led[led.index(STAND_INS[1]) + len(STAND_INS[1]) :])
 
 
-@dataclass(frozen=True, eq=False)
-class PromptLayout:
-    """One sequence."""
-
-    ids: npt.NDArray[np.int64]
-    visual: int
-    """How many of them are visual."""
-    sizes: tuple[Size, ...]
-    """Width and height of the picture of every unit, in the order shown."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
 class Composer:
     """Puts requests together as tokens."""
 
@@ -298,7 +286,7 @@ class Composer:
         self._turn = turn
         self._pictures = pictures
         marker, token = pictures.marker, pictures.token
-        self._visual = int(tokenizer.convert_tokens_to_ids(token))
+        self._token, self._visual = token, int(tokenizer.convert_tokens_to_ids(token))
         self._time = time
         own = ((int(number), added) for number, added in tokenizer.added_tokens_decoder.items())
         self._own = {number: str(added) for number, added in own if added.special or str(added) in (marker, token)}
@@ -306,43 +294,57 @@ class Composer:
         self._reserved = re.compile("|".join(map(re.escape, reserved)))
         self._data = lru_cache(maxsize=16_384)(self._as_data)
 
-    def layout(self, request: Request, sizes: Sequence[Size]) -> PromptLayout:
+    def layout(self, request: Request, sizes: Sequence[Size]) -> Layout:
         """The request as tokens; `sizes` are those of its units' pictures."""
         frames, shown = self._frames(request, sizes)
         prompt = self._turn.joint + self._data(request.prompt)
         first = request.prompt_order == "frames_first"
         body = frames + prompt if first else f"{prompt}\n{frames}"
-        led = bool(sizes) and first and frames.startswith(shown[0].text)
+        led = bool(sizes) and first and frames.startswith(shown[0][0])
         opening = self._turn.before_picture if led else self._turn.before_text
-        text = opening + body + self._turn.after
-        bos = self._tokenizer.bos_token
-        again = not (bos and text.startswith(bos))
-        ids = self._tokenizer(text, add_special_tokens=again)["input_ids"]
-        return PromptLayout(self._expanded(ids, shown), sum(each.tokens for each in shown), tuple(sizes))
+        tokens = np.asarray(self._ids(opening + body + self._turn.after), dtype=np.int64)
+        places = np.flatnonzero(tokens == self._visual)
+        if len(places) != sum(len(runs) for _, runs in shown):
+            raise ModelError("text was read as a visual placeholder; this tokenizer cannot be used safely")
+        repeats = np.ones(len(tokens), dtype=np.int64)
+        repeats[places] = [run for _, runs in shown for run in runs]
+        ids = np.repeat(tokens, repeats)
+        owners = np.empty(0, dtype=np.int64)
+        if shown and first:
+            last = places[np.cumsum([len(runs) for _, runs in shown]) - 1]
+            closed = [
+                place + self._closing(tokens[place + 1 :], text) for place, (text, _) in zip(last, shown, strict=True)
+            ]
+            ends = np.cumsum(repeats)[closed]
+            owners = np.searchsorted(ends, np.arange(ends[-1]), side="right")
+            owners[: len(self._ids(opening))] = -1
+        return Layout(ids, ids == self._visual, tuple(sizes), len(owners), owners)
 
-    def _frames(self, request: Request, sizes: Sequence[Size]) -> tuple[str, list["_Shown"]]:
-        """The pictures with the texts and times before them."""
+    def _ids(self, text: str) -> list[int]:
+        bos = self._tokenizer.bos_token
+        ids: list[int] = self._tokenizer(text, add_special_tokens=not (bos and text.startswith(bos)))["input_ids"]
+        return ids
+
+    def _closing(self, tokens: npt.NDArray[np.int64], picture: str) -> int:
+        """How many of the tokens after the last visual one of a picture belong to it, such as <|vision_end|>."""
+        tail = self._tokenizer(picture.rpartition(self._token)[2], add_special_tokens=False)["input_ids"]
+        same = takewhile(
+            lambda pair: pair[0] == pair[1] and pair[0] in self._own, zip(tail, tokens.tolist(), strict=False)
+        )
+        return sum(1 for _ in same)
+
+    def _frames(self, request: Request, sizes: Sequence[Size]) -> tuple[str, list[tuple[str, tuple[int, ...]]]]:
+        """The pictures with the texts and times before them; each picture's text, and how long its runs are."""
         parts: list[str] = []
-        shown: list[_Shown] = []
+        shown: list[tuple[str, tuple[int, ...]]] = []
         *texts, ending = (f"{self._data(text)}\n" if text else "" for text in request.texts)
         for place, (unit, size, text) in enumerate(zip(request.units, sizes, texts, strict=True)):
             placeholder = self._pictures.placeholder(size)
             expanded = self._pictures.number(place) + placeholder.text
             written = self._turn.picture.replace(self._pictures.marker, expanded)
-            shown.append(_Shown(written, placeholder.runs))
+            shown.append((written, placeholder.runs))
             parts += [text, self._time(request.times_of(unit)), written]
         return "".join((*parts, ending)), shown
-
-    def _expanded(self, ids: Sequence[int], shown: Sequence["_Shown"]) -> npt.NDArray[np.int64]:
-        """The ids with every visual token repeated as often as its run is long."""
-        tokens = np.asarray(ids, dtype=np.int64)
-        runs = [run for each in shown for run in each.runs]
-        places = np.flatnonzero(tokens == self._visual)
-        if len(places) != len(runs):
-            raise ModelError("text was read as a visual placeholder; this tokenizer cannot be used safely")
-        repeats = np.ones(len(tokens), dtype=np.int64)
-        repeats[places] = runs
-        return np.repeat(tokens, repeats)
 
     def _as_data(self, text: str) -> str:
         """A user's text with no token of the tokenizer's own in it."""
@@ -352,15 +354,3 @@ class Composer:
         if token is not None:
             raise UsageError(f"the text contains {token!r}, which this model's tokenizer reads as a command; reword it")
         return safe
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """A picture in the text."""
-
-    text: str
-    runs: tuple[int, ...]
-
-    @property
-    def tokens(self) -> int:
-        return sum(self.runs)
