@@ -58,7 +58,7 @@ class Bench:
     @classmethod
     def make(cls, name: str, *, preset: str, k: int) -> "Bench":
         model = load_model(name, device="cpu")
-        engine = model._engine if isinstance(model, Embedded) else model
+        engine = model.engine if isinstance(model, Embedded) else model
         assert isinstance(engine, Qwen3VL)
         settings = Options.from_preset(preset, k=k)
         make = partial(settings.resolve, model=model)

@@ -93,7 +93,7 @@ def on_cpu(given: argparse.Namespace) -> list[Way]:
     """All ways, one after another."""
     torch.set_num_threads(given.cores)
     model = load_model(given.model, device="cpu")
-    engine = model._engine if isinstance(model, Embedded) else model
+    engine = model.engine if isinstance(model, Embedded) else model
     assert isinstance(engine, Qwen3VL)
     chosen = items(given.count, per_video=given.count, first=given.first * given.count)
     questions = [item.asked.question for item in chosen]

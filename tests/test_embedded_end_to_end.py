@@ -22,7 +22,7 @@ from gridprobe.video import FrameSize
 from gridprobe_world import demo
 from gridprobe_world.dataset import items, pool_of
 from gridprobe_world.embedded import SIZES, WEIGHTS
-from gridprobe_world.questions import WorldQuestion, ask_about, vocabulary
+from gridprobe_world.questions import WorldQuestion, ask_about, vocabulary, with_two_options
 from gridprobe_world.render import FPS, write_script
 from gridprobe_world.world import TEST_SEEDS, generate
 from scoring import load_qwen
@@ -139,6 +139,19 @@ class TestDemo:
         assert seen(asked, moments(answer, demo.SECONDS))
         assert answer.reached.by == "overview" and answer.selection.kept <= 12
         assert answer.cost.tflops < answer.cost.baseline.tflops / 5
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_of_two_options_the_order_does_not_decide(self, size: str) -> None:
+        chosen = [item for item in items(12) if item.family in ("needle", "redundant", "holistic")]
+        requests, right = [], []
+        for item in chosen:
+            pool, question = pool_of(item, cells=36, size=64), with_two_options(item.asked, random.Random(1)).question
+            for options in (question.options, question.options[::-1]):
+                asked = Question(question.text, options)
+                requests.append(Request.about(asked, (FrameGroup(pool, View(FrameSize(max_side=64))),)))
+                right.append("AB"[options.index(item.asked.right)])
+
+        assert len(right) >= 8 and [each.choice for each in choose(load_model(f"embedded:{size}"), requests)] == right
 
     def test_the_engine_keeps_what_plain_transformers_would_and_answers_alike(self, video: Path) -> None:
         fast = load_qwen(str(WEIGHTS / "micro"), device="cpu", dtype="float32")

@@ -172,7 +172,7 @@ def test_the_embedded_model_answers_as_one_by_one(embedded: Model, one_thread: N
     pool, questions = gridworld()
 
     def forgetful() -> gp.Session:
-        embedded._engine.kept.clear()  # type: ignore[attr-defined]
+        embedded.engine.kept.clear()  # type: ignore[attr-defined]
         return gp.Session(pool, model=embedded, k=6, preset="gridworld", exit_confidence=0.9, **changes)
 
     session = forgetful()

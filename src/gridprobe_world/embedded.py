@@ -6,9 +6,10 @@ trained on. A text with other words is refused if nobody named the model, and an
 
 import hashlib
 import json
+import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import (
     LOW_MASS,
     Capabilities,
+    Choose,
     Cost,
     CostModel,
     Model,
@@ -28,6 +30,7 @@ from gridprobe.models.base import (
 )
 from gridprobe.models.local import checkpoint
 from gridprobe.question import OR_NOT_SHOWN, Question
+from gridprobe_world.world import BACKGROUNDS, COLOURS, DIGITS, NOT_SHOWN, PATTERNS, SHAPES, TIMES
 
 # check_shipped(): the files of a model of the package are those that were released, byte for byte.
 #
@@ -82,6 +85,10 @@ WORDS_FILE = "vocabulary.json"
 
 LABEL = re.compile(r"^\(?[A-Z][.)] ", re.MULTILINE)
 """What stands before an option in a prompt."""
+TWO = re.compile(r"^(\(?)A([.)]) (.+)\n\1B\2 (.+)$", re.MULTILINE)
+"""The lines of two options."""
+KINDS = (tuple(COLOURS), SHAPES, DIGITS, TIMES, PATTERNS, tuple(BACKGROUNDS))
+"""The words that may stand among the same options."""
 SHOWN_WORDS, SHOWN_LETTERS = 5, 20
 """An error shows at most this many unknown words, and this many letters of each."""
 
@@ -133,30 +140,34 @@ class Embedded:
         self.vocabulary = vocabulary
         self.name = name
         self.implied = implied
-        self._engine = engine
+        self.engine = engine
+        """What runs the checkpoint."""
 
     @property
     def identity(self) -> str:
         """The engine's, with the model's name in place of the folder's."""
-        return f"{self.name}@{self._engine.identity.rpartition('@')[2]}"
+        return f"{self.name}@{self.engine.identity.rpartition('@')[2]}"
 
     @property
     def capabilities(self) -> Capabilities:
         """The engine's, for as many frames as it was trained on."""
-        return replace(self._engine.capabilities, context_frames=FRAMES)
+        return replace(self.engine.capabilities, context_frames=FRAMES)
 
     def run(self, requests: Sequence[Request]) -> list[Response]:
         """Answer the requests; one with unknown words is refused or gets a note."""
-        requests = [_trained(request) for request in requests]
-        notes = self._checked([request.prompt for request in requests])
-        responses = self._engine.run(requests)
+        trained = [_trained(request) for request in requests]
+        notes = self._checked([request.prompt for request in trained])
+        responses = [
+            _among(response, request.labels)
+            for response, request in zip(self.engine.run(trained), requests, strict=True)
+        ]
         if self.implied:
             _require_mass([each for each in responses if isinstance(each, Posterior)])
         return [_noted(each, more) for each, more in zip(responses, notes, strict=True)]
 
     def cost(self, request: Request) -> Cost:
         """What the request would cost."""
-        return self._engine.cost(_trained(request))
+        return self.engine.cost(_trained(request))
 
     def _checked(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
         """What to note about each text; a model that nobody named refuses instead."""
@@ -194,7 +205,8 @@ def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
 def cost_model(size: str = "") -> CostModel:
     """What a model of the package costs."""
     size = size or SIZES[0]
-    return replace(checkpoint.cost_model(str(_folder(size))), identity=f"embedded:{size}")
+    costs = checkpoint.cost_model(str(_folder(size)))
+    return replace(costs, identity=f"embedded:{size}", price=lambda request: costs.price(_trained(request)))
 
 
 def _noted(response: Response, notes: tuple[str, ...]) -> Response:
@@ -204,9 +216,35 @@ def _noted(response: Response, notes: tuple[str, ...]) -> Response:
 
 
 def _trained(request: Request) -> Request:
-    """The request in the words of the model's training, where open questions had only the short instruction."""
-    prompt = request.prompt.removesuffix(f" {OR_NOT_SHOWN}")
-    return request if prompt == request.prompt else replace(request, prompt=prompt)
+    """The request in the form of the model's training: the short instruction, and at least three options.
+
+    Of two options a model that never saw so few takes the first, whatever it is. So a third one of the same kind is
+    added, and the answer is read among the two (`_among`).
+    """
+    prompt, task = request.prompt.removesuffix(f" {OR_NOT_SHOWN}"), request.task
+    options = TWO.search(prompt) if request.labels == ("A", "B") else None
+    third = next(_like(options[3], options[4]), None) if options else None
+    if options and third:
+        prompt = f"{prompt[: options.end()]}\n{options[1]}C{options[2]} {third}{prompt[options.end() :]}"
+        task = Choose(("A", "B", "C"))
+    return request if prompt == request.prompt else replace(request, prompt=prompt, task=task)
+
+
+def _like(*options: str) -> Iterator[str]:
+    """Further words of the kind that the options are of; none if they are of no kind, or of several."""
+    words = {option.casefold() for option in options}
+    return (
+        word for kind in KINDS if words & {*kind} and words <= {*kind, *NOT_SHOWN} for word in kind if word not in words
+    )
+
+
+def _among(response: Response, labels: tuple[str, ...]) -> Response:
+    """A response without the labels that were added."""
+    if not isinstance(response, Posterior) or len(response.labels) == len(labels):
+        return response
+    shares = [math.exp(logprob) for logprob in response.logprobs[: len(labels)]]
+    asked = Posterior.from_probabilities(dict(zip(labels, shares, strict=True)), response.cost)
+    return replace(response, labels=labels, logprobs=asked.logprobs, mass=response.mass * sum(shares))
 
 
 def _folder(size: str) -> Path:

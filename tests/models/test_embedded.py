@@ -154,6 +154,40 @@ class TestHonesty:
         assert strange.choice == "B"
         assert strange.warnings == ('the embedded model met "dog" and "beach", which it has never seen, and guesses',)
 
+    @pytest.mark.parametrize("template", ["default", "paper"])
+    @pytest.mark.parametrize(
+        ("options", "third"),
+        [(("red", "blue"), "green"), (("Blue", "not shown"), "red"), (("twice", "once"), "three times")],
+    )
+    def test_two_options_get_a_third_of_their_kind_behind_the_scenes(
+        self, options: tuple[str, str], third: str, template: str
+    ) -> None:
+        prompts: list[str] = []
+
+        def engine(request: Request) -> dict[str, float]:
+            prompts.append(request.prompt)
+            return dict(zip(request.labels, (0.1, 0.3, 0.6), strict=True))
+
+        model = Embedded(MockModel(engine), WORDS, "embedded:test")
+        two = request(Question(KNOWN.text, options, template=template))
+
+        (posterior,) = choose(model, [two])
+
+        assert prompts == [Question(KNOWN.text, (*options, third), template=template).prompt]
+        assert posterior.labels == ("A", "B") and posterior.mass == pytest.approx(0.4)
+        assert posterior.probabilities == pytest.approx({"A": 0.25, "B": 0.75})
+        assert posterior.cost == model.cost(two)
+
+    @pytest.mark.parametrize("options", [("red", "a beach"), ("red", "ring"), ("red", "blue", "green")])
+    def test_other_questions_are_asked_as_they_are(self, options: tuple[str, ...]) -> None:
+        prompts: list[str] = []
+        engine = MockModel(lambda request: prompts.append(request.prompt) or dict.fromkeys(request.labels, 1.0))
+        question = Question(KNOWN.text, options)
+
+        (posterior,) = choose(Embedded(engine, WORDS, "embedded:test"), [request(question)])
+
+        assert prompts == [question.prompt] and posterior.labels == question.labels
+
     def test_the_answer_carries_the_warning_once_for_each_stage(self) -> None:
         published = ask(POOL, STRANGE, model=sure(), k=3, **PUBLISHED).warnings
         ours = ask(POOL, STRANGE, model=sure(), k=3, effort="full").warnings
