@@ -60,6 +60,8 @@ class Choice:
 
     def items(self, benchmark: Benchmark) -> tuple[Item, ...]:
         """The questions of the run, in the order of the benchmark."""
+        if not benchmark.items and benchmark.problems:
+            raise DataError(f"{benchmark.data} has no question that can be asked: {benchmark.unusable}")
         return choose(
             benchmark.items, ids=self.ids, limit=self.limit, seed=self.seed, whole_groups=benchmark.scores_groups
         )
@@ -92,7 +94,7 @@ def choose(
     if limit is not None:
         items = _limited(items, limit, seed, whole_groups=whole_groups)
     if not items:
-        raise UsageError("no question is left to ask; check --ids, --limit and --data")
+        raise UsageError("no question is left to ask; check --ids and --limit")
     return tuple(items)
 
 

@@ -52,7 +52,7 @@ def test_the_row_is_a_finding_and_the_rest_is_asked(tmp_path: Path, line: bytes,
         running.run()
 
     (problem,) = benchmark.problems
-    assert problem.where.startswith("row 2") and what in problem.what
+    assert problem.where.startswith("line 2") and what in problem.what
     (problem.where + problem.what).encode("utf-8")  # it can be printed
     assert read_records(tmp_path / "run").ids("answered") == {"good"}
 
@@ -108,7 +108,10 @@ def test_annotations_name_only_files_in_the_data_folder(tmp_path: Path, field: s
 
     assert [item.id for item in found.items] == ["good", "in"]
     (problem,) = found.problems
-    assert problem.where == "bad" and "is outside the data folder; allow it with --with outside=true" in problem.what
+    assert (
+        problem.where == "line 2 (bad)"
+        and "is outside the data folder; allow it with --with outside=true" in problem.what
+    )
     assert [item.id for item in opened.items] == ["good", "bad", "in"] and not opened.problems
     assert found.version == opened.version
 

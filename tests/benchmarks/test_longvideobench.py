@@ -201,7 +201,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
 def test_files_that_are_not_there_or_not_json_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no lvb_val\.json or .* in .*; see docs/evaluation\.md"):
         load_benchmark("longvideobench", tmp_path)
-    with pytest.raises(DataError, match="which is not a folder"):
+    with pytest.raises(DataError, match="nowhere does not exist"):
         load_benchmark("longvideobench", tmp_path / "nowhere")
     (tmp_path / "lvb_val.json").write_text("[{")
     with pytest.raises(DataError, match=r"lvb_val\.json is not valid JSON"):

@@ -356,7 +356,7 @@ class TestOwnFile:
     def test_a_line_that_is_no_json_is_a_problem_of_that_line(self, tmp_path: Path) -> None:
         benchmark = load_benchmark("jsonl", self.write(tmp_path / "questions.jsonl", self.ROW, "{", "[1]"))
 
-        assert [problem.where for problem in benchmark.problems] == ["row 2", "row 3"]
+        assert [problem.where for problem in benchmark.problems] == ["line 2", "line 3"]
 
     def test_several_files_are_one_too_many(self, tmp_path: Path) -> None:
         for name in ("a.jsonl", "b.jsonl"):

@@ -84,7 +84,7 @@ def test_broken_and_missing_files_and_rows_are_listed_each_once(own: Path) -> No
 
     assert result.exit_code == 1
     assert kinds(report) == [
-        ("row", "row 5 (5)"),
+        ("row", "line 5 (5)"),
         ("missing video", "gone.mp4"),
         ("unreadable video", "text.mp4"),
         ("missing subtitles", "gone.srt"),
@@ -197,7 +197,7 @@ def test_names_from_files_cannot_move_the_cursor(own: Path) -> None:
     [
         (["nextq", "--data", "."], 2, "did you mean 'nextqa'?"),
         (["nextqa"], 2, "--data"),
-        (["nextqa", "--data", "/nowhere"], 1, "which is not a folder"),
+        (["nextqa", "--data", "/nowhere"], 1, "nowhere does not exist"),
         (["nextqa", "--data", ".", "--with", "split"], 2, "NAME=VALUE"),
         (["nextqa", "--data", ".", "--with", "splt=val"], 2, "did you mean 'split'?"),
         (["nextqa", "--data", ".", "--with", "split=x"], 2, "split must be one of val, test"),

@@ -116,7 +116,8 @@ def test_a_benchmark_needs_a_model_that_was_named(data: Path, tmp_path: Path) ->
 def test_more_failures_than_allowed_are_exit_code_1(data: Path, tmp_path: Path, tiny_checkpoint: Path) -> None:
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     broken = data.parent / "broken.jsonl"
-    broken.write_text("".join(json.dumps({**row, "video": "missing.mp4"}) + "\n" for row in rows))
+    (broken.parent / "broken.mp4").write_bytes(b"no video")
+    broken.write_text("".join(json.dumps({**row, "video": "broken.mp4"}) + "\n" for row in rows))
 
     done = evaluate(broken, tmp_path / "run", tiny_checkpoint, "--max-failures", 1)
 

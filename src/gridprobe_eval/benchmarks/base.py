@@ -89,6 +89,20 @@ class Benchmark:
     """Whether its videos are generated when they are first needed."""
     scores_groups: bool = False
     """Whether its score needs all questions of a group. `--limit` then draws whole groups."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where in its file the row of each item is, such as "line 3", by the item's id."""
+
+    def place(self, item: Item) -> str:
+        """Where the row of an item is, such as "line 3 (q7)"."""
+        return f"{self.places[item.id]} ({item.id})" if item.id in self.places else item.id
+
+    @property
+    def unusable(self) -> str:
+        """For example "2 of 40 rows cannot be asked, the first is line 3: question is missing"; empty if all can."""
+        if not self.problems:
+            return ""
+        first, rows = self.problems[0], len(self.items) + len(self.problems)
+        return f"{len(self.problems)} of {rows} rows cannot be asked, the first is {first.where}: {first.what}"
 
 
 @dataclass(frozen=True)
@@ -254,7 +268,7 @@ def without_outside_files(benchmark: Benchmark, data: Path) -> Benchmark:
             items.append(item)
         else:
             what = f"{outside} is outside the data folder; allow it with --with outside=true if you trust the file"
-            problems.append(RowProblem(item.id, what))
+            problems.append(RowProblem(benchmark.place(item), what))
     return replace(benchmark, items=tuple(items), problems=tuple(problems))
 
 

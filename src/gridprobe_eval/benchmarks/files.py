@@ -30,6 +30,8 @@ def find_files(data: Path, *patterns: str) -> list[Path]:
         files = sorted(path for path in data.glob(pattern) if path.is_file()) if data.is_dir() else []
         if files:
             return files
+    if not data.exists():
+        raise DataError(f"{data} does not exist; name the folder of the files with --data")
     state = "" if data.is_dir() else ", which is not a folder"
     raise DataError(f"no {' or '.join(patterns)} in {data}{state}; see docs/evaluation.md for where files belong")
 
@@ -62,6 +64,16 @@ def read_rows(path: Path) -> list[Any]:
 
     Bytes that are not UTF-8 become surrogates, which `gather` refuses in the rows that have them.
     """
+    return list(numbered_rows(path).values())
+
+
+def numbered_rows(path: Path) -> dict[str, Any]:
+    """The same by where each row is: "line 3" of a JSON Lines file, "row 3" of another."""
+    rows = _rows(path)
+    return rows if isinstance(rows, dict) else {f"row {count}": row for count, row in enumerate(rows, start=1)}
+
+
+def _rows(path: Path) -> list[Any] | dict[str, Any]:
     try:
         if path.suffix == ".parquet":
             return _parquet(path)
@@ -72,7 +84,7 @@ def read_rows(path: Path) -> list[Any]:
         raise DataError(f"cannot read {path}: it is UTF-16; save it as UTF-8")
     text = content.decode("utf-8-sig", "surrogateescape")
     if path.suffix == ".jsonl":
-        return [_line(line) for line in text.split("\n") if line.strip()]
+        return {f"line {n}": _line(line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()}
     return _table(text, path) if path.suffix == ".csv" else _array(text, path)
 
 
@@ -200,12 +212,21 @@ MAX_NAME, MAX_PATH = 255, 4095
 
 
 def gather(
-    name: str, rows: Iterable[Any], make: Callable[[Row], Item], *, files: Sequence[Path], key: str = "id"
+    name: str,
+    rows: Iterable[Any] | Mapping[str, Any],
+    make: Callable[[Row], Item],
+    *,
+    files: Sequence[Path],
+    key: str = "id",
 ) -> Benchmark:
-    """Make an item of every row. An unusable row becomes a Problem, identified by its number and its `key` field."""
+    """Make an item of every row. An unusable row becomes a Problem, identified by its place and its `key` field.
+
+    Rows without a place of their own, such as "line 3", are counted.
+    """
     items: dict[str, Item] = {}
-    problems = []
-    for count, row in enumerate(rows, start=1):
+    problems, places = [], dict[str, str]()
+    numbered = ((f"row {count}", row) for count, row in enumerate(rows, start=1))
+    for place, row in rows.items() if isinstance(rows, Mapping) else numbered:
         try:
             if not isinstance(row, Mapping):
                 raise row if isinstance(row, DataError) else DataError("the row is not an object with fields")
@@ -213,15 +234,15 @@ def gather(
             item = _usable(make(row))
             if item.id in items:
                 raise DataError(f"the id {item.id} occurs a second time; only the first counts")
-            items[item.id] = item
+            items[item.id], places[item.id] = item, place
         except (DataError, UsageError) as error:
             row_id = known(row.get(key)) if isinstance(row, Mapping) else None
-            where = f"row {count}" if row_id is None else f"row {count} ({printable(str(row_id)[:80])})"
+            where = place if row_id is None else f"{place} ({printable(str(row_id)[:80])})"
             problems.append(RowProblem(where, printable(str(error))))
     if not items and not problems:
         raise DataError(f"{', '.join(str(path) for path in files)}: no question in it")
     version = f"{name}-{len(items) + len(problems)}-{fingerprint(files)}"
-    return Benchmark(name, version, tuple(items.values()), tuple(problems))
+    return Benchmark(name, version, tuple(items.values()), tuple(problems), places=places)
 
 
 def _check(row: Row) -> None:

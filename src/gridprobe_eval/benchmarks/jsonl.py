@@ -5,7 +5,7 @@ Paths are relative to the file.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from gridprobe.errors import DataError
 from gridprobe.question import Question
 from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
-from gridprobe_eval.benchmarks.files import find_files, gather, known, letter, read_rows, text
+from gridprobe_eval.benchmarks.files import find_files, gather, known, letter, numbered_rows, text
 
 FIELDS = ("id", "video", "question", "options", "answer", "subtitles", "bins")
 
@@ -26,10 +26,12 @@ def load(data: Path) -> Benchmark:
     return gather("jsonl", _rows(files[0]), partial(_item, folder=files[0].parent), files=files)
 
 
-def _rows(path: Path) -> Iterator[Any]:
-    """The rows; one without an id gets its number as id."""
-    for count, row in enumerate(read_rows(path), start=1):
-        yield {"id": str(count), **row} if isinstance(row, Mapping) else row
+def _rows(path: Path) -> dict[str, Any]:
+    """The rows by place; one without an id gets its number as id."""
+    return {
+        place: {"id": str(count), **row} if isinstance(row, Mapping) else row
+        for count, (place, row) in enumerate(numbered_rows(path).items(), start=1)
+    }
 
 
 def _item(row: Mapping[str, Any], *, folder: Path) -> Item:

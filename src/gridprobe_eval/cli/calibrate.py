@@ -13,7 +13,7 @@ from gridprobe.cli.options import FILE, in_groups, method_options, model_options
 from gridprobe.early_exit import Calibration, needed, store
 from gridprobe.errors import RunError
 from gridprobe.registry import BENCHMARKS
-from gridprobe_eval.cli.evaluate import benchmark_options, eval_arguments
+from gridprobe_eval.cli.evaluate import benchmark_options, check_data, eval_arguments
 from gridprobe_eval.runner import Agreement, draw
 from gridprobe_eval.runner import calibrate as compare
 
@@ -60,7 +60,9 @@ def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **argume
     your own.
     """
     what = eval_arguments(benchmark, data, {**arguments, "limit": None})
-    items = draw(what.choice.items(what.benchmark), arguments["count"], seed=arguments["seed"])
+    chosen = what.choice.items(what.benchmark)
+    check_data(what.benchmark, chosen)
+    items = draw(chosen, arguments["count"], seed=arguments["seed"])
     with progress():
         agreement = compare(
             what.benchmark,

@@ -1,9 +1,10 @@
 """gridprobe eval: ask all questions of a benchmark; repeating the command resumes the run."""
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +37,15 @@ from gridprobe.cli.options import (
     options_of,
     parse_options,
 )
-from gridprobe.errors import UsageError
+from gridprobe.errors import DataError, UsageError
 from gridprobe.options import Plan
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
 from gridprobe_eval import Evaluation, PoolOptions
-from gridprobe_eval.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark
+from gridprobe_eval.benchmarks import SUBTITLE_MODES, Benchmark, Item, load_benchmark
 from gridprobe_eval.benchmarks.verify import KINDS, Finding, Verified, verify
 from gridprobe_eval.folder import QUESTION_TIMEOUT, START_TIMEOUT, Timeouts
+from gridprobe_eval.reader import SPEC_FILE
 from gridprobe_eval.runner import MAX_FAILURES, RunState
 from gridprobe_eval.tasks import Choice, Shard, Totals
 
@@ -277,6 +279,7 @@ def evaluate(benchmark: str, data: Path, *, out: Path | None, as_json: bool, **a
             totals=Totals(arguments["total_tokens"], arguments["total_tflops"], arguments["total_seconds"]),
             **{name: arguments[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
         )
+        check_data(what.benchmark, evaluation.items, begun=(out / SPEC_FILE).exists())
         with evaluation:
             _announce(evaluation, what)
             try:
@@ -290,15 +293,28 @@ def evaluate(benchmark: str, data: Path, *, out: Path | None, as_json: bool, **a
         _print(result, out)
 
 
+def check_data(benchmark: Benchmark, items: Sequence[Item], *, begun: bool = False) -> None:
+    """Print how many rows and videos cannot be used, and the first; DataError if no video of a new run is there."""
+    if benchmark.problems:
+        notice(benchmark.unusable)
+    videos: dict[Path, Item] = {}
+    for item in () if benchmark.generated else items:
+        videos.setdefault(item.video, item)
+    missing = [item for video, item in videos.items() if not os.path.exists(video)]
+    if not missing:
+        return
+    first = f"{benchmark.place(missing[0])} names {missing[0].video}"
+    if len(missing) == len(videos) and not begun:
+        raise DataError(f"none of the {len(videos)} videos is there: {first}; check the names and --data")
+    notice(f"{len(missing)} of {len(videos)} videos are not there, so questions about them fail: {first}")
+
+
 def _announce(evaluation: Evaluation, what: EvalArguments) -> None:
     """Print what the run will do, before it starts."""
     benchmark, videos = what.benchmark, len({str(item.video) for item in evaluation.items})
     part = "" if evaluation.shard.count == 1 else f", shard {evaluation.shard.number}/{evaluation.shard.count}"
     total = f"{len(evaluation.items)} of {len(benchmark.items)} questions about {videos} videos{part}"
     lines = [f"{benchmark.version}: {total}"]
-    if benchmark.problems:
-        first = benchmark.problems[0]
-        lines.append(f"{len(benchmark.problems)} rows are no questions, such as {first.where}: {first.what}")
     if evaluation.other_versions:
         old = ", ".join(f"{name} {version}" for name, version in evaluation.other_versions.items())
         lines.append(f"note: this run was begun with {old}")
