@@ -140,15 +140,6 @@ def test_people_see_how_the_answer_was_reached(clip: Path, tiny_checkpoint: Path
     assert "at full size among all others small" in other.stdout and "overview: " in other.stdout
 
 
-def test_the_default_limit_is_mentioned_once(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    rows = [{"question": text, "options": ["a", "b"]} for text in ("One?", "Two?")]
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    asked = ("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint, "-v")
-
-    assert run(*asked).stdout.count("gridprobe calibrate") == 1
-    assert run(*asked, "--exit-confidence", 0.5).stdout.count("gridprobe calibrate") == 0
-
-
 def test_eval_takes_the_same_options(data: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     asked = ("eval", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3)
     options = {

@@ -15,8 +15,9 @@ from gridprobe.options import Options
 from gridprobe.report import answer_view
 from gridprobe.report.answer_page import render
 from gridprobe.report.format import MAP_WORDS, score_words, share_words
+from gridprobe.report.terminal import short_view
 from gridprobe.report.view import AnswerView
-from gridprobe.selectors import AllSmall
+from gridprobe.selectors import AllSmall, Selection
 from report.answers import by_frame, handmade, posterior, reached, without_map
 
 DEFAULT = EarlyExit()
@@ -44,11 +45,11 @@ def wide(answer: Answer) -> Answer:
     [
         (
             {"by": "overview", "overview": SURE, "exit": DEFAULT},
-            "Answered from the overview of all 9 frames at 48 px; it was sure (99.8%, the limit is 99%).",
+            "Answered from the overview of all 9 frames; it was sure (99.8%, the limit is 99%).",
         ),
         (
             {"by": "overview", "overview": UNSURE},
-            "Answered from the overview of all 9 frames at 48 px; it was 43.0% sure.",
+            "Answered from the overview of all 9 frames; it was 43.0% sure.",
         ),
         (
             {"by": "focus", "overview": UNSURE, "exit": DEFAULT},
@@ -57,7 +58,7 @@ def wide(answer: Answer) -> Answer:
         ),
         (
             {"by": "overview", "overview": posterior(B=0.936), "exit": EarlyExit(0.935, "given")},
-            "Answered from the overview of all 9 frames at 48 px; it was sure (93.6%, the limit is 93.5%).",
+            "Answered from the overview of all 9 frames; it was sure (93.6%, the limit is 93.5%).",
         ),
         (
             {"by": "focus", "overview": SURE},
@@ -105,7 +106,7 @@ def test_all_frames_small_are_not_called_native(model: str | MockModel) -> None:
     setup = settings.resolve(model=model, selector=AllSmall(settings.small_view))
     answer = replace(without_map(handmade(), tuple(range(9))), settings=setup.describe())
 
-    assert AnswerView(answer).reached == "Answered from all 9 frames at 64 px."
+    assert AnswerView(answer).reached == "Answered from all 9 frames, small."
 
 
 EXIT = reached(handmade(), "overview", overview=SURE, exit=DEFAULT)
@@ -120,15 +121,31 @@ def test_terminal_and_page_have_the_sentence(answer: Answer) -> None:
     assert sentence in render([answer])
 
 
-def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None:
-    hint = "The limit of 99% is the cautious default; gridprobe calibrate finds a better one."
+@pytest.mark.parametrize("answer", [EXIT, FOCUS], ids=["exit", "focus"])
+def test_a_calibration_of_149_questions_is_not_advertised_under_an_answer(answer: Answer) -> None:
+    assert "calibrate" not in view(answer) + short_view(answer, width=80, color=False, unicode=True).plain
+    assert "calibrate" not in render([answer])
 
-    assert AnswerView(EXIT).limit_hint == AnswerView(FOCUS).limit_hint == hint
-    for exit in (CALIBRATED, EarlyExit(0.9, "given"), None):
-        assert AnswerView(reached(handmade(), "focus", overview=UNSURE, exit=exit)).limit_hint == ""
-    assert AnswerView(handmade()).limit_hint == ""
-    assert hint in view(EXIT) and hint not in view(EXIT, hint=False)
-    assert render([handmade(), EXIT, FOCUS]).count(hint) == 1
+
+def test_one_frame_is_not_called_all_1_frames() -> None:
+    answer = handmade()
+    one = replace(answer, pool=answer.pool.take([4]), frames=answer.pool.take([4]))
+    one = replace(one, selection=Selection.of("all", one.pool, (0,)), settings={**answer.settings, "context": None})
+    overview = reached(one, "overview", overview=SURE, exit=DEFAULT)
+
+    assert AnswerView(one).reached == "Answered from the only frame at full size."
+    assert AnswerView(overview).reached.startswith("Answered from the overview of the only frame; it was sure")
+    assert "of showing the only frame at full size" in AnswerView(one).compute
+    assert "all 1 frames" not in view(one) + view(overview) + render([one, overview])
+
+
+def test_no_size_is_said_that_a_warning_contradicts() -> None:
+    """An engine that shows smaller frames than the settings say, because memory is short, says so itself."""
+    note = "frames were shown at 128×96 pixels, because larger ones do not fit memory"
+    answer = reached(handmade(), "overview", overview=replace(SURE, notes=(note,)), exit=DEFAULT)
+    answer = replace(answer, warnings=(f"in the overview {note}",))
+
+    assert "128×96" in view(answer) and " px" not in view(answer) + render([answer])
 
 
 def test_both_stages_are_shown_where_there_are_two() -> None:

@@ -185,11 +185,10 @@ def _print(answers: list[Answer], *, verbose: bool) -> None:
             continue
         if number:
             console.print()
-        hint = number == len(answers) - 1
         if verbose:
-            view = answer_view(answer, width=console.width, color=color, unicode=unicode, hint=hint, all_details=True)
+            view = answer_view(answer, width=console.width, color=color, unicode=unicode, all_details=True)
         else:
-            view = short_view(answer, width=console.width, color=color, unicode=unicode, hint=hint)
+            view = short_view(answer, width=console.width, color=color, unicode=unicode)
         console.print(view)
 
 

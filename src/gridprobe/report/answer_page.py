@@ -64,27 +64,25 @@ def render(answers: Sequence[Answer], *, title: str = "GridProbe report", others
     if not answers:
         raise UsageError("a report needs at least one answer, got none")
     views, others = [AnswerView(answer) for answer in answers], others or {}
-    hinted = next((view for view in views if view.limit_hint), None)
     totals = {"": total_words(answers)} | {f"{name}: ": total_words(each) for name, each in others.items()}
     return render_page(
         "answer.html.j2",
         title,
         style=asset("answer.css"),
-        articles=[_article(view, hint=view is hinted) for view in views],
+        articles=[_article(view) for view in views],
         others={name: [AnswerView(answer) for answer in each] for name, each in others.items()},
         scores=[f"{name}{total}" for name, total in totals.items() if total],
         conventions=CONVENTIONS.values(),
     )
 
 
-def _article(view: AnswerView, *, hint: bool) -> dict[str, Any]:
+def _article(view: AnswerView) -> dict[str, Any]:
     """What the template shows of an answer and does not read from its view."""
     info = view.answer.pool.info
     length = clock(info.duration) if info and info.duration is not None else ""
     models = {"selecting model": " + ".join(view.answer.models[0]), "answering model": view.answer.models[1]}
     return {
         "view": view,
-        "hint": hint,
         "source": " · ".join(filter(None, (view.video_name, length))),
         "long": len(view.answer.text) > LONG,
         "timeline": _timeline(view),
@@ -225,7 +223,7 @@ def _cost(view: AnswerView) -> list[list[str]]:
     head = ["", "share of all frames", "seconds", "TFLOPs, honest", "TFLOPs, published"]
     head += ["tokens", "visual tokens", "passes"]
     stages = [_cost_row(stage, f"{stage.seconds:.2f}", priced=cost.priced) for stage in view.bill]
-    whole = Stage(f"all {view.answer.selection.pool} frames at full size", cost.baseline, None, 0.0)
+    whole = Stage(f"{view.every_frame} at full size", cost.baseline, None, 0.0)
     if cost.baseline.tflops or not cost.priced:
         whole = replace(whole, share=1.0)
     decode = ["decode", "", f"{view.answer.seconds.decode:.2f}"]

@@ -84,9 +84,7 @@ class Terminal:
         return set_cell_size(self.cut(text, width), width)
 
 
-def answer_view(
-    answer: Answer, *, width: int, color: bool, unicode: bool, hint: bool = True, all_details: bool = False
-) -> Text:
+def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool, all_details: bool = False) -> Text:
     """Where the answer is, the timeline, the kept frames, the sheet, the options, the stages and the bill.
 
     Args:
@@ -94,7 +92,6 @@ def answer_view(
         width: columns of the terminal, at least 40; no line is longer.
         color: whether to use colours; otherwise characters show importance.
         unicode: whether the terminal can show characters outside ASCII.
-        hint: whether to say that a limit is the default and how to find a better one.
         all_details: whether to add the mathematics of the map, TFLOPs, tokens and models.
     """
     view, terminal = AnswerView(answer), Terminal(width=max(20, width), color=color, unicode=unicode)
@@ -104,7 +101,7 @@ def answer_view(
         picture_lines(view, terminal) + _moments(view, terminal),
         map_lines(view, terminal),
         _options(view, terminal),
-        _reached(view, terminal, hint=hint) + _bill(view, terminal),
+        _reached(view, terminal) + _bill(view, terminal),
         _details(view, terminal) if all_details else [],
         [line for warning in answer.warnings for line in terminal.wrap(f"warning: {warning}", "yellow")],
     ]
@@ -112,7 +109,7 @@ def answer_view(
     return Text("\n").join(lines[:-1])
 
 
-def short_view(answer: Answer, *, width: int, color: bool, unicode: bool, hint: bool = True) -> Text:
+def short_view(answer: Answer, *, width: int, color: bool, unicode: bool) -> Text:
     """The answer, how sure, where, how it was reached, and what it took: at most 12 lines. `-v` shows the rest."""
     view, terminal = AnswerView(answer), Terminal(width=max(20, width), color=color, unicode=unicode)
     lines = [
@@ -121,7 +118,6 @@ def short_view(answer: Answer, *, width: int, color: bool, unicode: bool, hint: 
         *terminal.wrap(view.reached),
         *terminal.wrap(view.compute, "bold"),
         *(line for warning in answer.warnings for line in terminal.wrap(f"warning: {warning}", "yellow")),
-        *(terminal.wrap(view.limit_hint, "dim") if hint and view.limit_hint else []),
     ]
     if len(lines) > SHORT_LINES:
         rest = terminal.cut(f"… and {len(lines) - SHORT_LINES + 1} more lines; -v shows them", terminal.width)
@@ -177,13 +173,11 @@ def _bar(share: float, width: int, terminal: Terminal) -> str:
     return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def _reached(view: AnswerView, terminal: Terminal, *, hint: bool) -> list[Text]:
+def _reached(view: AnswerView, terminal: Terminal) -> list[Text]:
     """The sentence about how the answer was reached, and what each stage preferred."""
     lines = terminal.wrap(view.reached)
     if stages := view.stages:
         lines += terminal.wrap(f"{'; '.join(stages)}.", "dim")
-    if hint and (advice := view.limit_hint):
-        lines += terminal.wrap(advice, "dim")
     return lines
 
 

@@ -1,12 +1,12 @@
 """What every rendering of an answer shows: the terminal, the picture and the pages all read an `AnswerView`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -275,6 +275,12 @@ class AnswerView:
         return FLAT in self.answer.selection.notes or max(scores) - min(scores) <= FLOOR * max(map(abs, scores))
 
     @property
+    def every_frame(self) -> str:
+        """For example "all 144 frames"."""
+        count = self.answer.selection.pool
+        return f"all {count} frames" if count > 1 else "the only frame"
+
+    @property
     def where(self) -> str:
         """For example "seen at 2:40–2:44, in 2 of 144 frames"."""
         selection, main = self.answer.selection, self.main_spans
@@ -283,7 +289,7 @@ class AnswerView:
         if main and self._is_overview and self.mark == "seen here":
             return f"seen {at} {moments}, in {self.kept_words}"
         if self._is_overview or selection.kept == selection.pool:
-            read = f"read from all {selection.pool} frames" if selection.pool > 1 else "read from the only frame"
+            read = f"read from {self.every_frame}"
         else:
             read = f"read from {self.kept_words}"
         if main:
@@ -379,8 +385,7 @@ class AnswerView:
         """One sentence: which frames the answer was read from, and how sure the overview was."""
         reached = self.answer.reached
         if reached.by == "overview":
-            everything = f"all {self.answer.selection.pool} frames at {_overview_side(self.answer)} px"
-            return f"Answered from the overview of {everything}; it was {_sureness(self.answer)}."
+            return f"Answered from the overview of {self.every_frame}; it was {_sureness(self.answer)}."
         if reached.by == "refined":
             source = "their overview" if reached.focus is None else self._focused
             where = f"segments sampled again, since the overview was not sure: {_stretches(self.answer)}"
@@ -392,7 +397,7 @@ class AnswerView:
     def _focused(self) -> str:
         """The frames that the focused pass showed."""
         selection, settings = self.answer.selection, self.answer.settings
-        kept = f"all {selection.pool} frames" if selection.kept == selection.pool else self.kept_words
+        kept = self.every_frame if selection.kept == selection.pool else self.kept_words
         if settings.get("show") == "collage":
             return f"{kept} in one picture"
         extra = [f"{len(each.indices)} at {percent(each.share, 0)} of its side" for each in selection.extra_frames]
@@ -401,8 +406,9 @@ class AnswerView:
         if extra:
             frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at full size"
             return f"{frames} among {' and '.join(extra)}"
-        small = _small_side(settings)
-        return f"{kept} at {small} px" if small else f"{kept} at full size"
+        own = settings.get("selector", {}).get("view")
+        small = own is not None and settings["view"]["pixels"] == own["pixels"]
+        return f"{kept}, small" if small else f"{kept} at full size"
 
     @property
     def stages(self) -> list[str]:
@@ -415,15 +421,6 @@ class AnswerView:
         question = self.answer.question
         text = posterior.choice if question.open else question.option(posterior.choice)
         return f"{text} {sure_words(posterior.confidence)}"
-
-    @property
-    def limit_hint(self) -> str:
-        """What to do about a limit that nobody chose; empty if there is none."""
-        exit = self.answer.reached.exit
-        if self.answer.settings.get("effort") != "auto" or exit is None or exit.source != "default":
-            return ""
-        limit = f"The limit of {100 * exit.threshold:g}% is the cautious default"
-        return f"{limit}; gridprobe calibrate finds a better one."
 
     # What it cost.
 
@@ -455,7 +452,7 @@ class AnswerView:
         if not share:
             return ""
         what = "compute" if self.answer.cost.priced else "tokens"
-        return f"{share_words(share)} of the {what} of showing all {self.answer.selection.pool} frames at full size"
+        return f"{share_words(share)} of the {what} of showing {self.every_frame} at full size"
 
     @property
     def details(self) -> dict[str, str]:
@@ -498,22 +495,6 @@ def total_words(answers: Sequence[Answer]) -> str:
 def _listed(items: Sequence[str]) -> str:
     """For example "2:40, 3:10 and 5:00"."""
     return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
-
-
-def _overview_side(answer: Answer) -> int:
-    """The longer side of a frame as the overview shows it."""
-    pixels = (answer.settings.get("overview") or {}).get("pixels", {})
-    sides = [max(answer.pool.width, answer.pool.height), *filter(None, map(pixels.get, ("max_side", "square")))]
-    return int(min(sides))
-
-
-def _small_side(settings: Mapping[str, Any]) -> int | None:
-    """The longer side of the frames of a selector that shows them small; None at full size."""
-    own = settings.get("selector", {}).get("view")
-    if own is None or settings["view"]["pixels"] != own["pixels"]:
-        return None
-    side: int | None = own["pixels"].get("max_side") or own["pixels"].get("square")
-    return side
 
 
 def _stretches(answer: Answer) -> str:

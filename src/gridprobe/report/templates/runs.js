@@ -142,7 +142,7 @@
     return [0.5, 0.8].map(within).find((some) => some.length <= MOST_SPANS) || [];
   }
   function whereWords(found, length) {
-    const read = found.native && found.native < found.pool ? `read from ${found.native} of ${found.pool} frames` : `read from all ${found.pool} frames`;
+    const read = found.native && found.native < found.pool ? `read from ${found.native} of ${found.pool} frames` : found.pool > 1 ? `read from all ${found.pool} frames` : "read from the only frame";
     const main = isMapped(found) ? mainSpans(found) : [], texts = main.map((span) => [clock(span.start), clock(span.end)].join());
     const tenths = length < SHORT || new Set(texts).size < texts.length;
     const words = main.map(({ start, end }) => [...new Set([clock(start, tenths), clock(end, tenths)])].join("–"));
