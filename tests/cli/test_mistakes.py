@@ -61,7 +61,8 @@ def test_a_benchmarks_equal_options_are_asked_with_a_warning(tmp_path: Path) -> 
 def test_an_address_is_to_be_downloaded_first(address: str) -> None:
     result = run("ask", address, "Which?", *OPTIONS, "--model", "./x")
 
-    assert result.exit_code == 1 and "download the video first, for example with yt-dlp" in result.stderr
+    assert result.exit_code == 1 and f"gridprobe: {address} is an address" in result.stderr
+    assert "download the video first, for example with yt-dlp" in result.stderr
 
 
 def test_a_file_with_only_sound_says_so(tmp_path: Path) -> None:

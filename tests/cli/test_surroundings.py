@@ -1,11 +1,15 @@
 """The command line in odd surroundings: closed pipes, terminals without colour or room, Ctrl-C, absent packages."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +24,7 @@ from waiting import printing_children, wait_until
 
 WITHOUT = """
 import sys
+import termios
 for name in {absent!r}:
     sys.modules[name] = None
 from gridprobe.cli import main
@@ -177,3 +182,24 @@ def test_a18_no_name_reaches_the_terminal_unescaped(tmp_path: Path) -> None:
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", told), (command[0], told)
         assert not re.search(r"^FAKE LINE", told, flags=re.M), command[0]
         assert "Traceback" not in told, told
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ask", "https://youtu.be/1", "Which?", "-m", "embedded"], ["ask", "--frmes"], ["list", "no"]]
+)
+def test_a_terminal_gets_errors_in_lines_that_end_between_words(arguments: list[str]) -> None:
+    """Anything else gets them on one line, as a program would search them."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 60, 0, 0))
+    program = [sys.executable, "-m", "gridprobe", *arguments]
+    try:
+        subprocess.run(program, stderr=slave, stdin=subprocess.DEVNULL, check=False)
+        shown = os.read(master, 1 << 16).decode()
+    finally:
+        os.close(master)
+        os.close(slave)
+    plain = subprocess.run(program, capture_output=True, text=True, check=False).stderr
+
+    lines = shown.splitlines()
+    assert all(len(line) <= 60 or " " not in line for line in lines) and shown.split() == plain.split()
+    assert max(map(len, plain.splitlines())) > 60

@@ -4,10 +4,11 @@ import io
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -82,7 +83,17 @@ def is_quiet() -> bool:
 def notice(text: str) -> None:
     """Print a line to stderr, unless --quiet."""
     if not is_quiet():
-        print(printable(text), file=sys.stderr, flush=True)
+        print(in_lines(printable(text), sys.stderr), file=sys.stderr, flush=True)
+
+
+def in_lines(text: str, stream: Any) -> str:
+    """The text in lines that end between words, for a terminal, which would break words; else as it is."""
+    if not stream.isatty():
+        return text
+    with suppress(OSError):
+        columns = os.get_terminal_size(stream.fileno()).columns
+        return textwrap.fill(text, columns or 80, break_long_words=False, break_on_hyphens=False)
+    return text
 
 
 def stdout() -> Console:

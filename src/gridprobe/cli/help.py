@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 
 from gridprobe._util import REPLACING, printable
-from gridprobe.cli.console import Stopped, never_fail
+from gridprobe.cli.console import Stopped, in_lines, never_fail
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.registry import COMMANDS, SECTIONS, suggestion
 
@@ -97,7 +97,8 @@ class _OneSentence(click.ClickException):
         vars(self)["exit_code"] = error.exit_code
 
     def show(self, file: Any = None) -> None:
-        print(f"gridprobe: {self.message}", file=file or sys.stderr)  # click.echo writes UTF-8 to an ASCII stream
+        stream = file or sys.stderr
+        print(in_lines(f"gridprobe: {self.message}", stream), file=stream)  # click.echo writes UTF-8 to an ASCII stream
 
 
 class Verbs(_Page, click.Group):
@@ -112,8 +113,11 @@ class Verbs(_Page, click.Group):
         except GridProbeError as error:
             raise _OneSentence(error) from error
         except click.UsageError as error:
-            vars(error)["message"] = printable(error.message)  # it can quote an argument, such as a file's name
-            raise
+            text = printable(
+                error.format_message().replace("\n\t", " ")
+            )  # it can quote an argument, such as a file's name
+            lines = in_lines(f"Error: {text}", sys.stderr).removeprefix("Error: ")
+            raise click.UsageError(lines, error.ctx) from error
         except Stopped as error:
             click.echo(f"gridprobe: ended by {error}", err=True)
             ctx.exit(error.exit_code)

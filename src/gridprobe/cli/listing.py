@@ -64,9 +64,12 @@ LISTED = {
         "gridprobe list settings",
     ),
 )
-@click.argument("what", type=click.Choice([*LISTED, "settings"]))
+@click.argument("what", type=click.Choice([*LISTED, "settings"]), metavar="WHAT")
 def listing(what: str) -> None:
-    """List names for the options of other commands, or all settings with type, default and meaning."""
+    """List names for the options of other commands, or all settings with type, default and meaning.
+
+    WHAT is models, encoders, selectors, budgets, presets, benchmarks or settings.
+    """
     if what == "settings":
         stdout().print(settings_table())
         stdout().print(Text("\nSet one with its flag or --set NAME=VALUE, or as an argument in Python."))

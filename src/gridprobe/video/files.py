@@ -103,6 +103,7 @@ def check_file(path: str | os.PathLike[str]) -> VideoFile:
             os.close(handle)
     except OSError as error:
         if error.errno == errno.ENOENT and ADDRESS.match(text):
+            name = name.replace(":/", "://", 1) if "://" not in name else name
             way = "download the video first, for example with yt-dlp, and name the file"
             raise VideoError(f"{name} is an address, and gridprobe reads files; {way}") from None
         raise VideoError(f"{name}: {REASONS.get(error.errno or 0, error.strerror or 'cannot be read')}") from None
