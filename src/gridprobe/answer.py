@@ -1,5 +1,7 @@
 """Answer: what the model answered, from which frames, at what cost; as an object, as JSON and as a picture."""
 
+import base64
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -133,6 +135,14 @@ class Answer:
         kept = f"{self.selection.kept} of {self.selection.pool} frames"
         label = "" if self.question.open else f"{self.choice}: "
         return f"Answer({label}{self.text!r}, confidence={self.confidence:.3f}, from {kept})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer as one picture."""
+        from gridprobe.report.picture import draw_answer, jpeg
+
+        picture = base64.b64encode(jpeg(draw_answer(self), quality=85)).decode()
+        words = html.escape(repr(self))
+        return f'<img alt="{words}" src="data:image/jpeg;base64,{picture}" style="width: 100%; max-width: 800px">'
 
     @property
     def choice(self) -> str:

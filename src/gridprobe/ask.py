@@ -27,7 +27,7 @@ from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import OverLimit, UsageError
 from gridprobe.importance import Fixed, Grid, hot_stretches
 from gridprobe.limits import Price, UsageTracker, price_of_asking, price_of_selecting
-from gridprobe.models import FrameGroup, Model, Posterior, Request
+from gridprobe.models import FrameGroup, Model, ModelLike, Posterior, Request
 from gridprobe.models.base import Cost, score_rotated
 from gridprobe.open_ended import NO_PLACE, answer_open, lettered
 from gridprobe.options import Options, Plan
@@ -39,14 +39,17 @@ from gridprobe.video import FramePool, FrameSize, Moved, Pending, Video
 
 T = TypeVar("T")
 
+VideoLike = Any
+"""A path, a `Video`, a `FramePool`, or frames that `FramePool.from_arrays` takes."""
+
 
 def ask(
-    video: str | Path | Video | FramePool,
+    video: VideoLike,
     question: Question | str,
     *,
     options: Sequence[str] = (),
-    model: str | Model | None = None,
-    answer_model: str | Model | None = None,
+    model: ModelLike | None = None,
+    answer_model: ModelLike | None = None,
     selector: str | Selector = "gridprobe",
     k: int = 12,
     frames: int | Literal["auto"] = "auto",
@@ -57,18 +60,20 @@ def ask(
     """Ask one question about one video.
 
     Args:
-        video: a file or a folder of pictures; an open video; or your own frames, which are used unchanged at both
-            sizes.
+        video: a file or a folder of pictures; an open video; or your own frames, as a uint8 array or torch tensor of
+            shape (n, h, w, 3) or a list of PIL pictures, which are used unchanged at both sizes.
         question: what to ask; a plain text is a question with these `options`, or without any.
         options: the answers to choose from, if `question` is a plain text.
-        model: the model that looks over the frames, and answers unless `answer_model` is given; a name or a model.
+        model: the model that looks over the frames, and answers unless `answer_model` is given: a name, a model, or a
+            loaded model of transformers with its processor, as a tuple.
         answer_model: a second, usually larger, model for the focused pass.
         selector: a name from `gridprobe list selectors`, or a `gridprobe.Selector`.
         k: the side of the grid; k² frames are sampled.
         frames: how many of them to keep, or "auto" to let the map decide.
         preset: "default", or "paper" for the published method.
         show_map: make the map also for an answer that the overview settles.
-        **settings: any other field of `Options` on top of the preset, such as `order="importance"`.
+        **settings: `times`, the seconds of your own frames, and any other field of `Options` on top of the preset,
+            such as `show="importance"`.
     """
     settings |= {"reuse": False, "k": k, "frames": frames}
     settings |= {"model": model, "answer_model": answer_model}
@@ -473,16 +478,21 @@ class Session:
 
     def __init__(
         self,
-        video: str | Path | Video | FramePool,
+        video: VideoLike,
         *,
+        times: Sequence[float] | None = None,
         setup: Plan | None = None,
-        model: str | Model | None = None,
-        answer_model: str | Model | None = None,
+        model: ModelLike | None = None,
+        answer_model: ModelLike | None = None,
         selector: str | Selector = "gridprobe",
         preset: str = "default",
         reuse: bool = True,
         **settings: Any,
     ) -> None:
+        if not isinstance(video, str | Path | Video | FramePool):
+            video = FramePool.from_arrays(video, times)
+        elif times is not None:
+            raise UsageError("times= are those of your own frames; a video knows its own")
         if (setup is None) == (model is None):
             raise UsageError('name the model that is to answer, as in model="embedded", or give a setup, but not both')
         if setup is None:

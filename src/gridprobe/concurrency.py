@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, get_ident, local
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,9 +34,8 @@ from gridprobe.options import Plan
 
 if TYPE_CHECKING:
     from gridprobe.answer import Answer
-    from gridprobe.ask import Session
+    from gridprobe.ask import Session, VideoLike
     from gridprobe.question import Question
-    from gridprobe.video import FramePool, Video
 
 T = TypeVar("T")
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -417,7 +415,7 @@ def in_sequence(outcomes: Iterable[tuple[int, Result]]) -> Iterator[Result]:
 class AsyncSession:
     """One video, many questions. Arguments as for `Session`; models are loaded by the first question."""
 
-    def __init__(self, video: "str | Path | Video | FramePool", *, together: int = TOGETHER, **settings: Any) -> None:
+    def __init__(self, video: "VideoLike", *, together: int = TOGETHER, **settings: Any) -> None:
         """A session that is not open yet.
 
         Args:
@@ -446,9 +444,9 @@ class AsyncSession:
         self._batcher.close()
         self._session = None
 
-    async def ask(self, question: "Question | str", *, show_map: bool = False) -> "Answer":
+    async def ask(self, question: "Question | str", *, options: Sequence[str] = (), show_map: bool = False) -> "Answer":
         """As `Session.ask`. A listener of `gridprobe._util` is called from another thread."""
-        return await self._in_thread(lambda: self._opened().ask(question, show_map=show_map))
+        return await self._in_thread(lambda: self._opened().ask(question, options=options, show_map=show_map))
 
     async def ask_all(self, questions: "Sequence[Question | str]", *, show_map: bool = False) -> "list[Answer]":
         """The answers to all questions, in order."""
@@ -476,8 +474,13 @@ class AsyncSession:
 
 
 async def aask(
-    video: "str | Path | Video | FramePool", question: "Question | str", *, show_map: bool = False, **settings: Any
+    video: "VideoLike",
+    question: "Question | str",
+    *,
+    options: Sequence[str] = (),
+    show_map: bool = False,
+    **settings: Any,
 ) -> "Answer":
     """As `ask`, for programs with an event loop."""
     async with AsyncSession(video, together=1, reuse=False, **settings) as session:
-        return await session.ask(question, show_map=show_map)
+        return await session.ask(question, options=options, show_map=show_map)

@@ -26,7 +26,7 @@ from gridprobe.early_exit import EarlyExit, find
 from gridprobe.errors import UsageError
 from gridprobe.importance import MAX_K, Budget, Fixed, Ties, spread
 from gridprobe.limits import LIMITS, LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
-from gridprobe.models import LazyModel, Model
+from gridprobe.models import LazyModel, Model, ModelLike, as_model
 from gridprobe.models.base import FrameGroup, Packing, PromptOrder, Request, Timestamps, View
 from gridprobe.models.wrappers import chunked
 from gridprobe.open_ended import OpenRule
@@ -216,13 +216,13 @@ class Options:
     def resolve(
         self,
         *,
-        model: str | Model,
-        answer_model: str | Model | None = None,
+        model: ModelLike,
+        answer_model: ModelLike | None = None,
         selector: str | Selector = "gridprobe",
     ) -> "Plan":
         """Check names and turn them into values. Models are not loaded: `Plan.loaded` does that."""
-        probing = LazyModel(model) if isinstance(model, str) else model
-        answering = LazyModel(answer_model) if isinstance(answer_model, str) else answer_model or probing
+        probing = as_model(model)
+        answering = probing if answer_model is None else as_model(answer_model)
         chosen = _selector(selector, probing, self)
         effort = self.effort or ("auto" if isinstance(chosen, GridProbe) else "focus")
         context = self.context or ("none" if effort == "focus" or self.show != "time" else "small")

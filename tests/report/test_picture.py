@@ -1,6 +1,10 @@
 """The picture of an answer: its parts, true colours, odd grids and odd texts, and files that cannot be written."""
 
+import base64
+import html
+import io
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -300,3 +304,16 @@ def test_a_link_keeps_pointing_at_its_file(tmp_path: Path) -> None:
 
     assert (tmp_path / "link.png").is_symlink()
     assert (tmp_path / "real.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_in_a_notebook_an_answer_shows_itself() -> None:
+    """As a picture, with text in its place that no question can turn into markup."""
+    question = Question('<script>"x"</script>?', ["one", '"<b>two</b>"', "three", "four"], answer="B")
+    answer = replace(handmade(), question=question)
+
+    shown = answer._repr_html_()
+
+    match = re.fullmatch(r'<img alt="([^"<>]*)" src="data:image/jpeg;base64,([\w+/=]+)" style="[^"<>]*">', shown)
+    assert match and html.unescape(match[1]) == repr(answer)
+    with Image.open(io.BytesIO(base64.b64decode(match[2])), formats=["JPEG"]) as picture:
+        assert picture.width == 1280

@@ -1,7 +1,10 @@
 """Frames that were never in a file."""
 
+import asyncio
+
 import numpy as np
 import pytest
+from PIL import Image
 
 import gridprobe as gp
 from gridprobe.errors import UsageError
@@ -62,10 +65,13 @@ def test_times_rise(times: tuple[float, ...]) -> None:
     [
         (FRAMES / 255.0, "frames must be uint8 from 0 to 255, got float64; scale"),
         (FRAMES.astype(np.int64), "got int64"),
-        (FRAMES.transpose(0, 3, 1, 2), r"shape \(n, h, w, 3\), tensors also \(n, 3, h, w\), got \(9, 3, 32, 64\)"),
-        (FRAMES[0], r"got \(32, 64, 3\)"),
+        (FRAMES[..., :2], r"shape \(n, h, w, 3\) or \(n, 3, h, w\), got \(9, 32, 64, 2\)"),
+        (FRAMES[0], r"got \(32, 64, 3\); make a list of the one picture"),
         (FRAMES[:0], r"got \(0, 32, 64, 3\)"),
-        (["a.png"], "got <U5"),
+        ([FRAMES[0], FRAMES[0, 1:]], "all frames must have one size, got 64×31 and 64×32; resize them"),
+        (["a.png"], "a video is a path, or frames as a uint8 array or torch tensor .*; got a list of str"),
+        (open, "or a list of PIL pictures; got builtin_function_or_method"),
+        ([], "got "),
     ],
 )
 def test_what_is_not_frames_is_refused(frames: object, reason: str) -> None:
@@ -92,3 +98,34 @@ def test_a_question_about_arrays() -> None:
     answer = gp.ask(pool, gp.Question("Where?", options=["a", "b"]), model=gp.MockModel(observe), k=3, frames=1)
     assert answer.selection.timestamps == (2.5,)
     assert answer.to_dict()["video"] is None
+
+
+@pytest.mark.parametrize("kind", ["array", "channels first", "tensor", "pictures", "arrays", "tensors"])
+def test_frames_as_a_programmer_has_them(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    frames = {
+        "array": FRAMES,
+        "channels first": FRAMES.transpose(0, 3, 1, 2),
+        "tensor": torch.from_numpy(FRAMES),
+        "pictures": [Image.fromarray(frame) for frame in FRAMES],
+        "arrays": list(FRAMES),
+        "tensors": list(torch.from_numpy(FRAMES).permute(0, 3, 1, 2)),
+    }[kind]
+    model, times = gp.MockModel(lambda request: {"A": 1.0, "B": 0.1}), [float(3 * i) for i in range(9)]
+
+    plain = gp.ask(frames, "Where?", options=["a", "b"], model=model, k=3)
+    timed = asyncio.run(gp.aask(frames, "Where?", options=["a", "b"], model=model, k=3, times=times))
+
+    assert np.array_equal(plain.pool.pixels, FRAMES) and plain.pool.times == tuple(range(9))
+    assert timed.pool.times == tuple(times) and timed.choice == plain.choice == "A"
+
+
+def test_pictures_with_transparency_or_a_palette_are_shown_as_colours() -> None:
+    pictures = [Image.fromarray(frame).convert(mode) for frame in FRAMES for mode in ("RGBA", "P", "L")]
+
+    assert FramePool.from_arrays(pictures).pixels.shape == (27, 32, 64, 3)
+
+
+def test_a_video_knows_its_own_times() -> None:
+    with pytest.raises(UsageError, match="times= are those of your own frames"):
+        gp.Session("talk.mp4", model=gp.MockModel(lambda request: {}), times=[0.0])

@@ -4,6 +4,7 @@
 `gridprobe.registry`.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -39,6 +40,7 @@ __all__ = [
     "FrameGroup",
     "LazyModel",
     "Model",
+    "ModelLike",
     "Packing",
     "Posterior",
     "PromptOrder",
@@ -48,6 +50,7 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
+    "as_model",
     "choose",
     "cost_model_of",
     "generate",
@@ -66,22 +69,47 @@ def is_server(name: str) -> bool:
     return name.removeprefix(f"{SERVER}:").startswith(("http://", "https://"))
 
 
-def load_model(name: str, **options: Any) -> Model:
-    """Load a model by name.
+ModelLike = Any
+"""A name, a `Model`, or a loaded model of transformers with its processor, as a tuple."""
+
+
+def load_model(name: ModelLike, *, processor: Any = None, **options: Any) -> Model:
+    """Load a model by name, or wrap a loaded one of transformers.
 
     Args:
         name: a checkpoint folder, a Hugging Face id such as "Qwen/Qwen3-VL-2B-Instruct", "embedded" or "embedded:nano"
             for a model of the package (a folder of that name is "./embedded"), "http://host:8000/v1#model" for a model
-            on a server, or a name that another package added.
-        **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
-            `revision`, `min_letter_mass`; see `gridprobe.models.local.loading.LoadOptions`. For a server see
+            on a server, or a name that another package added. Or a loaded model.
+        processor: that of a loaded model; the two may also be one tuple.
+        **options: `device`, `dtype` or `torch_dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or
+            "8bit"), `revision`, `min_letter_mass`; see `gridprobe.models.local.loading.LoadOptions`. For a server see
             `gridprobe.models.openai.ServerOptions`.
     """
+    if "torch_dtype" in options:
+        options.setdefault("dtype", options.pop("torch_dtype"))  # its name in older versions of transformers
+    if isinstance(name, tuple) and len(name) == 2 and processor is None:
+        name, processor = name
+    name = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(name, str):
+        with explain_missing("local"):
+            from gridprobe.models.local.checkpoint import wrap
+
+            return wrap(name, processor, **options)
+    if processor is not None:
+        raise UsageError(f"the checkpoint {name!r} has its own processor; leave out processor=")
     kind, argument = _find(name)
     entry = MODELS[kind]
     with explain_missing(entry.extra):
         model: Model = entry.load().load(argument, **options)
     return model
+
+
+def as_model(model: ModelLike) -> Model:
+    """The model that is meant: one by name is not loaded yet."""
+    if isinstance(model, str | os.PathLike):
+        return LazyModel(os.fspath(model))
+    wrapped: Model = model if hasattr(model, "run") else load_model(model)
+    return wrapped
 
 
 def cost_model_of(name: str) -> CostModel:
@@ -96,7 +124,7 @@ def cost_model_of(name: str) -> CostModel:
 
 def _find(name: str) -> tuple[str, str]:
     """The entry that a model's name refers to, and the argument for it."""
-    if not isinstance(name, str) or not name.strip():
+    if not name.strip():
         raise UsageError("no model given; name a checkpoint folder or an id such as Qwen/Qwen3-VL-2B-Instruct")
     if is_server(name):
         return SERVER, name.removeprefix(f"{SERVER}:")

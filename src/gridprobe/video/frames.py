@@ -162,7 +162,8 @@ class FramePool:
         """A pool of frames you already have, as a copy, with an identity made from their content.
 
         Args:
-            frames: uint8 RGB, a numpy array or torch tensor of shape (n, h, w, 3), or a tensor of shape (n, 3, h, w).
+            frames: uint8 RGB, an array or torch tensor of shape (n, h, w, 3) or (n, 3, h, w); or a list of PIL
+                pictures or arrays of one size.
             times: the second at which each frame is shown, rising; without it frame i is shown at i / fps.
             fps: frames per second, where no times are given.
         """
@@ -236,17 +237,47 @@ def _digest(frame: Pixels) -> str:
 
 def _as_pixels(frames: Any) -> npt.NDArray[np.uint8]:
     """Frames × height × width × 3 of the caller's frames, safe from what the caller does with them later."""
-    is_tensor = hasattr(frames, "detach")  # torch is not imported to find out
-    array = np.asarray(frames.detach().cpu().numpy() if is_tensor else frames)
+    array: npt.NDArray[Any]
+    if isinstance(frames, list | tuple):
+        arrays = [_as_array(frame) for frame in frames]
+        if len({each.shape for each in arrays}) > 1:
+            sizes = " and ".join(sorted({"×".join(map(str, each.shape[1::-1])) for each in arrays})[:2])
+            raise UsageError(f"all frames must have one size, got {sizes}; resize them to the same")
+        array = np.stack(arrays) if arrays else np.empty(0, np.uint8)
+    else:
+        array = _as_array(frames)
+    if array.dtype == object:
+        raise UsageError(f"a video is a path, or {FRAMES}; got {_kind(frames)}")
     if array.dtype != np.uint8:
         raise UsageError(f"frames must be uint8 from 0 to 255, got {array.dtype}; scale, round and convert them first")
-    if is_tensor and array.ndim == 4 and array.shape[1] == 3 and array.shape[3] != 3:
+    if array.ndim == 4 and array.shape[1] == 3 and array.shape[3] != 3:
         array = array.transpose(0, 2, 3, 1)
     if array.ndim != 4 or array.shape[3] != 3 or not array.size:
-        raise UsageError(f"frames must have the shape (n, h, w, 3), tensors also (n, 3, h, w), got {array.shape}")
+        way = "; make a list of the one picture" if array.ndim == 3 and array.shape[2] == 3 else ""
+        raise UsageError(f"frames must have the shape (n, h, w, 3) or (n, 3, h, w), got {array.shape}{way}")
     pixels = np.array(array, order="C")
     pixels.flags.writeable = False
     return pixels
+
+
+FRAMES = "frames as a uint8 array or torch tensor of shape (n, h, w, 3), or a list of PIL pictures"
+
+
+def _as_array(frames: Any) -> npt.NDArray[Any]:
+    """A tensor, a picture or an array as an array; anything else as an object."""
+    if isinstance(frames, Image.Image):
+        frames = frames.convert("RGB")
+    elif hasattr(frames, "detach"):  # a tensor; torch is not imported to find out
+        frames = frames.detach().cpu().numpy()
+    is_array = hasattr(frames, "__array__") or hasattr(frames, "__array_interface__")
+    return np.asarray(frames if is_array else None)
+
+
+def _kind(frames: Any) -> str:
+    """What the caller gave in place of frames, in words."""
+    if isinstance(frames, list | tuple) and frames:
+        return f"a list of {type(frames[0]).__name__}"
+    return type(frames).__name__
 
 
 # Contact sheets: several frames in one picture, in reading order.

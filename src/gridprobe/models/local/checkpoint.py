@@ -5,6 +5,7 @@ and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids the download.
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gridprobe._util import parse_json
@@ -23,6 +24,26 @@ def load(name: str, *, revision: str | None = None, **options: Any) -> Model:
         folder = find_folder(name, revision)
         model: Model = _family(name, folder).load(name, folder, **options)
     return model
+
+
+def wrap(model: Any, processor: Any, **options: Any) -> Model:
+    """A model of transformers that is loaded already; what its processor would save is read as from a checkpoint."""
+    if not hasattr(model, "config") or not hasattr(model, "state_dict"):
+        raise UsageError(
+            "a model is a name, a loaded model of transformers with its processor, or an object with run, cost, "
+            f"capabilities and identity; got {type(model).__name__}"
+        )
+    if not hasattr(processor, "tokenizer") or not hasattr(processor, "save_pretrained"):
+        raise UsageError(
+            f"a loaded model needs its processor, got {type(processor).__name__}: "
+            "load_model(model, processor=AutoProcessor.from_pretrained(NAME))"
+        )
+    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    with TemporaryDirectory() as folder:
+        model.config.save_pretrained(folder)
+        processor.save_pretrained(folder)
+        wrapped: Model = _family(name, Path(folder)).load(name, Path(folder), loaded=model, **options)
+    return wrapped
 
 
 def cost_model(name: str) -> CostModel:

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ import transformers
 from gridprobe._util import report
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.local.checkpoint import first_line, unreadable
+from gridprobe.registry import suggestion
 from gridprobe.video import FrameCache, cache_folder
 
 # fingerprint(): a hash over every byte of a checkpoint that can affect an answer, wherever the folder is.
@@ -39,6 +40,8 @@ DIGITS = 16
 CHUNK = 1 << 23
 LARGE = 1 << 25
 """Smaller files are read every time, in a few hundredths of a second."""
+SAMPLED = 256
+"""About that many numbers of each weight of a loaded model are hashed."""
 CACHE_BYTES = 1 << 20
 """Room for some ten thousand hashes."""
 
@@ -135,6 +138,24 @@ class LoadOptions:
     """Passed to transformers; spreads a model over devices and replaces `device`."""
     quantization: Literal["4bit", "8bit"] | None = None
     """Through bitsandbytes."""
+    loaded: Any = None
+    """A model of transformers to use as it is; the options above are for others."""
+
+    @classmethod
+    def of(cls, **options: Any) -> "LoadOptions":
+        """From what a caller gave; an unknown name is an error that suggests the right one."""
+        names = [each.name for each in fields(cls)]
+        for name in options:
+            if name not in names:
+                raise UsageError(f"unknown option {name!r} of a local model; {suggestion(name, names[:-1])}")
+        if (model := options.get("loaded")) is None:
+            return cls(**options)
+        if len(options) > 1:
+            name = next(name for name in options if name != "loaded")
+            raise UsageError(f"the model is loaded already; leave out {name}=")
+        bits: Literal["4bit", "8bit"] = "4bit" if getattr(model, "is_loaded_in_4bit", False) else "8bit"
+        quantization = bits if getattr(model, "is_quantized", False) else None
+        return cls(attn_implementation=model.config._attn_implementation, quantization=quantization, loaded=model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +171,8 @@ class Opened:
 
 def opened(name: str, folder: Path, options: LoadOptions) -> Opened:
     """Load a checkpoint; `name` is what it is called in its identity."""
+    if options.loaded is not None:
+        return _of_loaded(name, folder, options)
     target = find_device(options.device)
     kind = find_dtype(options.dtype, target)
     arguments: dict[str, Any] = {"dtype": kind, "attn_implementation": options.attn_implementation}
@@ -167,6 +190,21 @@ def opened(name: str, folder: Path, options: LoadOptions) -> Opened:
     identity = f"{label_of(name, folder)}@{fingerprint(folder)}:{settings}"
     if file_stamps(folder) != stamps:
         raise ModelError(f"the checkpoint {name} changed while it was loaded; try again when it is complete")
+    return Opened(config, tokenizer, model, identity)
+
+
+def _of_loaded(name: str, folder: Path, options: LoadOptions) -> Opened:
+    """A model that is in memory. Its weights may be in no file, so some of each stand for them in its identity."""
+    model = options.loaded.eval()
+    digest = hashlib.sha256(fingerprint(folder).encode())
+    for key, weight in model.state_dict().items():
+        digest.update(f"{key} {tuple(weight.shape)} {weight.dtype}\n".encode())
+        if not weight.is_meta:
+            some = weight.detach().flatten()[:: max(1, weight.numel() // SAMPLED)]
+            digest.update(some.float().cpu().numpy().tobytes())
+    settings = f"{model.dtype}:{options.attn_implementation}:{options.quantization or 'full'}"
+    identity = f"{Path(name).name if os.path.isdir(name) else name}@{digest.hexdigest()[:DIGITS]}:{settings}"
+    config, tokenizer = (read(name, kind, folder) for kind in (transformers.AutoConfig, transformers.AutoTokenizer))
     return Opened(config, tokenizer, model, identity)
 
 
@@ -224,8 +262,9 @@ def find_device(device: str) -> torch.device:
     return target
 
 
-def find_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The type of a name; "auto" is bfloat16 on a GPU, and float32 elsewhere."""
+def find_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
+    """The type of a name, or of torch; "auto" is bfloat16 on a GPU, and float32 elsewhere."""
+    dtype = str(dtype).removeprefix("torch.")
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if dtype not in DTYPES:

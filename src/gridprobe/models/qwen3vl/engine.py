@@ -281,7 +281,7 @@ def load_engine(
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization`; see
             `gridprobe.models.local.loading.LoadOptions`.
     """
-    checkpoint = opened(name, folder, LoadOptions(**options))
+    checkpoint = opened(name, folder, LoadOptions.of(**options))
     return Qwen3VL(
         checkpoint.model,
         checkpoint.tokenizer,

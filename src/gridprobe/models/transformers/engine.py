@@ -237,7 +237,7 @@ def load_engine(
     """
     if compile:
         raise UsageError("only Qwen3-VL models can be compiled; leave out compile=True")
-    chosen = LoadOptions(**options)
+    chosen = LoadOptions.of(**options)
     checkpoint = opened(name, folder, chosen)
     config = checkpoint.model.config
     family = FAMILY[config.model_type]
