@@ -553,7 +553,7 @@ class Session:
             show_map: make the map of an answer from the overview too, which then needs none.
         """
         if isinstance(question, str):
-            question = Question(question, options)
+            question = Question(question, options).distinct()
         elif options:
             raise UsageError("the question has its own options; give options= only with a plain text")
         if self.setup.template is not None:

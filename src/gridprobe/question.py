@@ -303,6 +303,15 @@ class Question:
         elif self.answer is not None and self.answer not in self.labels:
             raise UsageError(f"the answer {self.answer!r} is not one of the labels {', '.join(self.labels)}")
 
+    def distinct(self) -> "Question":
+        """The question, as a user asks it; UsageError if two options are the same text, so that no answer can choose.
+
+        Rows of a benchmark are asked as they are, with a warning: official questions are not ours to change.
+        """
+        for first, second in self.repeated:
+            raise UsageError(f"options {first} and {second} are the same text, {self.option(first)!r}; remove one")
+        return self
+
     @property
     def open(self) -> bool:
         """Whether it has no options, so that the answer is a text."""

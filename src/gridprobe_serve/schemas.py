@@ -111,7 +111,7 @@ def make_question(text: str, options: Sequence[str] = (), subtitles: str = "") -
     for name, each in (("question", text), ("subtitle text", subtitles), *(("option", option) for option in options)):
         check_length(name, each)
     try:
-        return Question(text, options, subtitles=subtitles)
+        return Question(text, options, subtitles=subtitles).distinct()
     except UnicodeError:
         raise UsageError("the question contains characters that are not valid text") from None
 

@@ -47,6 +47,13 @@ def test_equal_options_in_a_file_are_refused_with_the_line(clip: Path, tmp_path:
     assert result.exit_code == 1 and "line 1: options A and B are the same text" in result.stderr
 
 
+def test_equal_options_are_refused_from_python(tiny_model: gp.MockModel) -> None:
+    frames = np.zeros((4, 64, 64, 3), np.uint8)
+
+    with pytest.raises(UsageError, match="options A and B are the same text, 'x'; remove one"):
+        gp.ask(frames, "Which?", options=["x", "X "], model=tiny_model, k=2)
+
+
 def test_a_benchmarks_equal_options_are_asked_with_a_warning(tmp_path: Path) -> None:
     """Official questions are not ours to change, nor to leave out."""
     (tmp_path / "q.jsonl").write_text('{"id": "q", "video": "v.mp4", "question": "Which?", "options": ["x", "x"]}\n')
@@ -65,15 +72,28 @@ def test_an_address_is_to_be_downloaded_first(address: str) -> None:
     assert "download the video first, for example with yt-dlp" in result.stderr
 
 
-def test_a_file_with_only_sound_says_so(tmp_path: Path) -> None:
-    with av.open(str(tmp_path / "a.m4a"), "w") as container:
-        stream = container.add_stream("aac", rate=44100)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 44100), np.float32), format="fltp", layout="mono")
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("song.m4a", "aac"),
+        ("song.mp3", "libmp3lame"),
+        ("song.wav", "pcm_s16le"),
+        ("song.flac", "flac"),
+        ("song.aac", "aac"),
+    ],
+)
+def test_a_file_with_only_sound_says_so(name: str, codec: str, tmp_path: Path) -> None:
+    with av.open(str(tmp_path / name), "w") as container:
+        stream = container.add_stream(codec, rate=44100, layout="mono")
+        kind = stream.format.name
+        silence = np.zeros((1, 44100), {"fltp": np.float32, "s16": np.int16, "s32p": np.int32}[kind])
+        frame = av.AudioFrame.from_ndarray(silence, format=kind, layout="mono")
         frame.rate = 44100
-        for packet in (*stream.encode(frame), *stream.encode(None)):
-            container.mux(packet)
+        pieces = av.AudioResampler(frame_size=stream.codec_context.frame_size or 1024)
+        for piece in (*pieces.resample(frame), *pieces.resample(None), None):
+            container.mux(stream.encode(piece))
 
-    result = run("ask", tmp_path / "a.m4a", "Which?", *OPTIONS, "--model", "./x")
+    result = run("ask", tmp_path / name, "Which?", *OPTIONS, "--model", "./x")
 
     assert result.exit_code == 1 and "no video stream in the file; it holds only sound" in result.stderr
 

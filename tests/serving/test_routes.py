@@ -355,6 +355,7 @@ def test_the_api_is_described_with_examples_on_a_page_without_scripts(service: V
         ({"model": "../../x"}, "model"),
         ({"options": ["only one"]}, None),
         ({"options": ["x"] * 27}, "options"),
+        ({"options": ["x", "y", " X"]}, None),
         ({"question": "  "}, None),
         ({"question": "nul \0"}, None),
         ({"colour": "red"}, "colour"),

@@ -132,6 +132,7 @@ def test_the_videos_are_listed_under_names_that_can_be_asked_about(service: Vide
         ("ask_video", {"video": "/etc/passwd", "question": "x"}, "not one that requests may name; list_videos names"),
         ("ask_video", {"video": "../secret.mp4", "question": "x"}, "not one that requests may name"),
         ("ask_video", {"video": "talk.mp4", "question": "x", "options": ["one"]}, "2 to 26 options"),
+        ("ask_video", {"video": "talk.mp4", "question": "x", "options": ["a", "A"]}, "options A and B are the same"),
         ("ask_video", {"video": "bad.mp4", "question": "x"}, "bad.mp4"),
         ("ask_video", {"video": "talk.mp4", "question": "x" * 20_001}, "the question has 20,001 characters; at most"),
         ("ask_video", {"video": "talk.mp4", "question": "x", "options": ["a", "b" * 2001]}, "the option has 2,001"),

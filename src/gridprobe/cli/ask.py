@@ -200,7 +200,7 @@ def _questions(
     if (text is None) == (file is None):
         raise UsageError("give either one QUESTION, with -o options or without, or --questions FILE")
     if file is None:
-        return [distinct(Question(text or "", options, subtitles=subtitles))]
+        return [Question(text or "", options, subtitles=subtitles).distinct()]
     if options:
         raise UsageError("with --questions, options are read from the file; remove -o")
     return [_parse(file, number, line, subtitles) for number, line in _lines(file)]
@@ -214,13 +214,6 @@ def subtitle_text(file: Path | None) -> str:
     if subtitles.skipped:
         notice(f"{subtitles.skipped} entries of {file} are not timed lines; they were left out")
     return subtitles.text
-
-
-def distinct(question: Question) -> Question:
-    """The question; UsageError if two of its options are the same text, since no answer could choose between them."""
-    for first, second in question.repeated:
-        raise UsageError(f"options {first} and {second} are the same text, {question.option(first)!r}; remove one")
-    return question
 
 
 def _lines(file: Path) -> list[tuple[int, str]]:
@@ -250,6 +243,6 @@ def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
         raise DataError(f'{where}: "options" must be a list of strings')
     answer, name = row.get("answer"), row.get("id")
     try:
-        return distinct(Question(row["question"], options, answer=answer, id=name, subtitles=subtitles))
+        return Question(row["question"], options, answer=answer, id=name, subtitles=subtitles).distinct()
     except UsageError as error:
         raise DataError(f"{where}: {error}") from error

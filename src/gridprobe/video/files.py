@@ -38,11 +38,15 @@ SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "zip"),
     (b"\x1f\x8b", "gzip"),
     (b"ID3", "mp3"),
+    *((bytes([0xFF, byte]), "mp3") for byte in (0xFB, 0xF3, 0xF2)),
+    *((bytes([0xFF, byte]), "aac") for byte in (0xF1, 0xF9)),
     (b"fLaC", "flac"),
     (b"version https://git-lfs", "a git-lfs pointer"),
     (b"<!DOCTYPE html", "html"),
     (b"<html", "html"),
 )
+
+SOUND = ("mp3", "aac", "flac", "wav")
 
 PACKET, SYNC = 188, 0x47
 """Length and first byte of a packet of an MPEG transport stream."""
@@ -148,6 +152,8 @@ def looks_like(head: bytes) -> str | None:
     """The name of a well-known format that is not video, recognised by its first bytes; None for anything else."""
     if head.startswith(b"\x89PNG") and b"acTL" in head[:1024]:  # animated
         return None
+    if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
+        return "wav"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:32].lower()
     return next((name for signature, name in SIGNATURES if text.startswith(signature.lower())), None)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from gridprobe._util import usable_cores
 from gridprobe.errors import VideoError
 from gridprobe.video.files import (
+    SOUND,
     Deadline,
     VideoFile,
     VideoLimits,
@@ -526,6 +527,8 @@ def _check_version(file: VideoFile) -> None:
 
 
 def _not_accepted(file: VideoFile, kind: str) -> VideoError:
+    if kind in SOUND:
+        return VideoError(f"{file.name}: no video stream in the file; it holds only sound ({kind})")
     return VideoError(f"{file.name}: not a video container gridprobe accepts (found {kind}); convert it to MP4")
 
 
