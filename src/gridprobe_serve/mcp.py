@@ -21,9 +21,8 @@ from gridprobe.report.format import clock
 from gridprobe_serve.errors import as_api_error
 from gridprobe_serve.jobs import Job
 from gridprobe_serve.middleware import AccessRules, SecurityMiddleware
-from gridprobe_serve.routes import jpeg
 from gridprobe_serve.schemas import make_question
-from gridprobe_serve.service import VideoQuestion, VideoService
+from gridprobe_serve.service import VideoQuestion, VideoService, jpeg
 
 INSTRUCTIONS = (
     "Questions about long videos of this machine. list_videos names them; ask_video answers a question and says where "

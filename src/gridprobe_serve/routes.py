@@ -1,7 +1,6 @@
 """The routes under /v1/gridprobe (asking, jobs, uploads, sessions, pictures), and those of the page for people."""
 
 import asyncio
-import io
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from PIL import Image
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -24,7 +22,7 @@ from gridprobe.video.frames import contact_sheet
 from gridprobe_serve.errors import ApiError, Json, check_descriptors, not_found
 from gridprobe_serve.jobs import Job, JobMessage, Jobs
 from gridprobe_serve.schemas import AskBody, PlanBody, SessionBody
-from gridprobe_serve.service import VideoQuestion, VideoService, VideoSession
+from gridprobe_serve.service import VideoQuestion, VideoService, VideoSession, jpeg
 from gridprobe_serve.sources import display_name
 
 router = APIRouter(prefix="/v1/gridprobe", tags=["gridprobe"])
@@ -234,15 +232,6 @@ async def plan(id: str, body: PlanBody, service: Service) -> Response:
             return service.offers(video, settings, selector, question)
 
     return Json({"offers": await service.decode_pool.run(price)})
-
-
-def jpeg(pixels: Any, side: int) -> bytes:
-    """A picture, not wider or higher than `side`."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((side, side))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=82)
-    return buffer.getvalue()
 
 
 @router.get("/sessions/{id}/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)

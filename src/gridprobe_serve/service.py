@@ -1,6 +1,7 @@
 """VideoService: what a server does, without HTTP. Videos are opened once; questions of all users share the models."""
 
 import asyncio
+import io
 import json
 import math
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock, RLock
 from typing import Any, TypeVar
 
+from PIL import Image
 from starlette.concurrency import run_in_threadpool
 
 from gridprobe._util import watching
@@ -545,3 +547,12 @@ def view_of(answer: Answer) -> dict[str, Any]:
         ],
         "others": view.folded_words,
     }
+
+
+def jpeg(pixels: Any, side: int) -> bytes:
+    """A picture, not wider or higher than `side`."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((side, side))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=82)
+    return buffer.getvalue()

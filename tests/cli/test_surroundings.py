@@ -51,7 +51,9 @@ def question(clip: Path, model: object) -> list[str]:
 
 def gridprobe(*arguments: str, absent: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", WITHOUT.format(absent=absent), *arguments]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+    return subprocess.run(
+        command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
 
 
 def test_c02_json_is_one_object_beside_warnings_and_progress(clip: Path, url: str) -> None:
@@ -140,6 +142,20 @@ def test_c06_a_server_is_asked_without_torch(clip: Path, url: str) -> None:
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["choice"] in ("A", "B")
+
+
+@pytest.mark.parametrize("missing", ["mcp", "uvicorn"])
+def test_c06_mcp_on_a_bare_install_names_its_extra(missing: str) -> None:
+    done = gridprobe("mcp", absent=(missing,))
+
+    assert done.returncode == 1 and done.stderr.endswith("pip install 'gridprobe[mcp]'\n")
+
+
+def test_c06_mcp_needs_nothing_that_its_extra_does_not_bring(url: str) -> None:
+    """The web framework of `gridprobe serve` is in another extra."""
+    done = gridprobe("mcp", "--model", url, absent=("fastapi", "prometheus_client"))
+
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("absent", "extra"), [("torch", "gridprobe[local]"), ("av", "PyAV")])
