@@ -23,7 +23,16 @@ from gridprobe._util import report
 from gridprobe.errors import ModelError
 from gridprobe.models.base import Cost
 from gridprobe.models.local.checkpoint import find_folder
-from gridprobe.models.local.loading import file_stamps, find_device, find_dtype, fingerprint, label_of, quietly, read
+from gridprobe.models.local.loading import (
+    file_stamps,
+    find_device,
+    find_dtype,
+    fingerprint,
+    label_of,
+    quietly,
+    read,
+    read_config,
+)
 from gridprobe.selectors.base import Encoder, Vectors
 from gridprobe.video import FrameCache, FramePool, FrameSize, cache_folder
 from gridprobe_selectors.encoders import (
@@ -249,7 +258,7 @@ def load(
     stamps = file_stamps(folder)
     config = _config(name, folder)
     checkpoint = EncoderCheckpoint(
-        model=_model(name, folder, kind).to(target),
+        model=_model(name, folder, config, kind).to(target),
         tokenizer=_tokenizer(name, folder, config.model_type),
         processor=read(name, transformers.AutoImageProcessor, folder, backend="pil"),
         clean=_clean(config.model_type, folder),
@@ -276,18 +285,17 @@ def dims(name: str, folder: Path) -> EncoderDims:
 
 
 def _config(name: str, folder: Path) -> Any:
-    config = read(name, transformers.AutoConfig, folder)
+    config = read_config(name, folder)
     if config.model_type not in KINDS:
         raise ModelError(f"{name} is a {config.model_type} model, which is no encoder; use one of {', '.join(KINDS)}")
     return config
 
 
-def _model(name: str, folder: Path, dtype: torch.dtype) -> Any:
+def _model(name: str, folder: Path, config: Any, dtype: torch.dtype) -> Any:
     """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
     with quietly():
-        model, report = read(
-            name, transformers.AutoModel, folder, use_safetensors=True, output_loading_info=True, dtype=dtype
-        )
+        options = {"use_safetensors": True, "output_loading_info": True, "config": config, "dtype": dtype}
+        model, report = read(name, transformers.AutoModel, folder, **options)
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(f"the checkpoint {name} lacks {len(missing)} weights, {missing[0]} among them")

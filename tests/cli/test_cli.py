@@ -365,6 +365,29 @@ class TestOtherVerbs:
         assert {"h264", "hevc", "vp9", "av1"} <= set(checks["video decoding"]["note"].split())
         assert re.search(r"plan \(\d+ frames from \d+ groups of pictures, \d+ to decode\)", checks["self-test"]["note"])
 
+    @pytest.mark.parametrize(
+        ("held", "note"),
+        [
+            (["no_new_privs", "landlock", "seccomp"], "that can only read its video (no_new_privs, landlock, seccomp)"),
+            (
+                ["no_new_privs", "seccomp"],
+                ", where this system lacks landlock (it can read its video and no other file",
+            ),
+        ],
+    )
+    def test_doctor_says_what_protects_from_a_hostile_video(
+        self, held: list[str], note: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gridprobe.video.decoder_pool.sandbox", lambda: held)
+        monkeypatch.setitem(sys.modules, "torch", None)  # so that no model is loaded
+
+        checks = {check["name"]: check for check in json.loads(run("doctor", "--json").stdout)}
+
+        assert (
+            f"; decoded in a child process{'' if note.startswith(',') else ' '}{note}"
+            in checks["video decoding"]["note"]
+        )
+
     def test_plan_shows_what_each_precision_costs(self, clip: Path) -> None:
         result = run("plan", clip, "--k", 3)
 

@@ -32,7 +32,7 @@ from gridprobe.video.decoder_pool import Child, stop_idle
 from gridprobe_eval import read_records
 from gridprobe_eval.benchmarks import Benchmark, Item
 from gridprobe_eval.reader import read_run
-from videos import bars, numbered_video, patched
+from videos import bars, numbered_video, patched, turn_by_matrix
 from waiting import printing_children, wait_until
 
 SMALL = FrameSize(max_side=256)
@@ -97,6 +97,16 @@ def test_the_same_as_without_a_child(faststart: Path, tmp_path: Path, precision:
     assert_same(here.frames([3, 30, 20], SMALL), there.frames([3, 30, 20], SMALL))
     assert_same(here.frames([7, 8, 45]), there.frames([7, 8, 45]))
     assert_same(here.lazy(SMALL), there.lazy(SMALL))
+
+
+def test_a_turned_video_is_the_same(clip: Path, tmp_path: Path) -> None:
+    turned = turn_by_matrix(Path(shutil.copy(clip, tmp_path / "turned.mp4")), 90)
+    segments = ((0.1, 0.6), (0.8, 1.4))
+    here, there = (
+        Video(turned, num_frames=5, segments=segments, decode_in=where).pool(SMALL) for where in ("process", "child")
+    )
+    assert here.info is not None and here.info.rotation
+    assert_same(here, there)
 
 
 def test_a_folder_of_pictures_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +202,8 @@ def test_a_child_reports_no_progress_that_nobody_listens_to(clip: Path, monkeypa
 def test_a_child_serves_the_next_request_too(clip: Path, tmp_path: Path) -> None:
     sample_in_child(clip)
     first = idle_pids()
-    refused(tmp_path / "none.mp4")  # an error that the child reports does not end it
+    with pytest.raises(VideoError):  # an error that the child reports does not end it
+        sample_in_child(clip, stream=7)
     sample_in_child(clip)
     assert len(first) == 1 and idle_pids() == first
     sample_in_child(clip, limits=VideoLimits(process=3 << 30))  # other limits need another child
@@ -288,7 +299,7 @@ def test_a_request_whose_child_dies_is_repeated_once_in_a_new_child(
 ) -> None:
     """Not in an idle one: what damaged the first may have damaged that one, too."""
     pixels = sample_in_child(clip).pixels
-    (used,), idle = idle_pids(), Child(VideoLimits().process)
+    (used,), idle = idle_pids(), Child(str(clip), VideoLimits().process)
     decoder_pool._idle.append(idle)
     idle.usable = True
     killer("clip", how)
@@ -519,50 +530,103 @@ def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
 TAKEN_OVER = """
 import os, socket, subprocess, sys
 from pathlib import Path
+here = Path({folder!r})
+sys.path.remove(str(here))
+del sys.modules["av"]
+import av
 
 def connect():
     with socket.socket() as client:
         client.connect(("127.0.0.1", {port}))
 
 attempts = {{
-    "wrote": lambda: Path({folder!r}, "written").write_text("x"),
-    "emptied": lambda: os.truncate(Path({folder!r}, "kept"), 0),
-    "changed": lambda: os.chmod(Path({folder!r}, "kept"), 0o777),
-    "removed": lambda: Path({folder!r}, "kept").unlink(),
+    "read its video": lambda: (here / "clip.mp4").read_bytes(),
+    "read another video": lambda: (here / "other.mp4").read_bytes(),
+    "listed a folder": lambda: os.listdir(here),
+    "read a file": lambda: Path("/etc/passwd").read_bytes(),
+    "read a program": lambda: Path(sys.executable).read_bytes(),
+    "opened its own descriptors": lambda: Path(f"/proc/self/fd/{{sys.stdout.fileno()}}").read_bytes(),
+    "read its memory": lambda: Path("/proc/self/mem").open("rb"),
+    "wrote": lambda: Path(here, "written").write_text("x"),
+    "emptied": lambda: os.truncate(here / "other.mp4", 0),
+    "changed": lambda: os.chmod(here / "other.mp4", 0o777),
+    "linked": lambda: os.link(here / "other.mp4", here / "linked"),
+    "removed": lambda: Path(here, "other.mp4").unlink(),
     "connected": connect,
     "sent": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", {port})),
     "ran": lambda: subprocess.run([sys.executable, "-c", "0"], check=True),
+    "replaced itself": lambda: os.execv(sys.executable, [sys.executable, "-c", "0"]),
     "forked": lambda: os.fork() or os._exit(0),
     "signalled": lambda: os.kill(os.getppid(), 0),
     "read the key": lambda: os.environ["GRIDPROBE_KEY"],
     "read the parent's key": lambda: Path(f"/proc/{{os.getppid()}}/environ").read_bytes(),
 }}
-done = []
-for name, attempt in attempts.items():
-    try:
-        attempt()
-        done.append(name)
-    except (OSError, KeyError):
-        pass
-raise ImportError("it " + (", ".join(done) or "did nothing"))
+
+def attack(*_, **options):
+    done = []
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+            done.append(name)
+        except (OSError, KeyError):
+            pass
+    raise ImportError("it " + ", ".join(done))
+
+av.open = attack
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-def test_a_decoder_that_is_taken_over_can_do_nothing(
+def test_a_decoder_that_is_taken_over_can_only_read_its_video(
     clip: Path, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRIDPROBE_KEY", "secret")
-    (tmp_path / "kept").write_text("x")
+    for name in ("clip.mp4", "other.mp4"):
+        shutil.copy(clip, tmp_path / name)
     if decoder_pool.sandbox() != ["no_new_privs", "landlock", "seccomp"]:
         pytest.skip("this kernel has no Landlock or seccomp")
     stop_idle()
     with socket.create_server(("127.0.0.1", 0)) as server:
         fault(TAKEN_OVER.format(port=server.getsockname()[1], folder=str(tmp_path)))
-        with pytest.raises(VideoError, match=r"\(it did nothing\)"):
-            sample_in_child(clip)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["av", "kept"]
-    assert (tmp_path / "kept").read_text() == "x"
+        with pytest.raises(VideoError, match=r"\(it read its video\)"):
+            sample_in_child(tmp_path / "clip.mp4")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["av", "clip.mp4", "other.mp4"]
+    assert (tmp_path / "other.mp4").read_bytes() == clip.read_bytes()
+
+
+def test_a_child_serves_one_video_only(clip: Path, tmp_path: Path) -> None:
+    """What one video has taken over never decodes another."""
+    other = Path(shutil.copy(clip, tmp_path / "other.mp4"))
+    pids = []
+    for path in (clip, other, clip, other):
+        sample_in_child(path)
+        pids.append(idle_pids()[-1])
+    assert pids[:2] == pids[2:] and pids[0] != pids[1]
+    sample_in_child(Path(shutil.copy(clip, tmp_path / "third.mp4")))
+    assert len(idle_pids()) == decoder_pool.MAX_IDLE and pids[0] not in idle_pids(), "the oldest made room"
+
+
+def test_a_video_that_was_replaced_gets_a_new_child(clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "video.mp4"
+    refused(path)
+    shutil.copy(clip, path)
+    first = sample_in_child(path)
+    numbered_video(tmp_path / "new.mp4", 9).rename(path)
+    assert len(first) == len(sample_in_child(path)) == 9 and len(idle_pids()) == 1
+
+
+def test_pictures_that_are_links_and_of_all_kinds_can_be_read(tmp_path: Path) -> None:
+    from PIL import Image
+
+    folders = [tmp_path / "kept", tmp_path / "shown"]
+    for folder in folders:
+        folder.mkdir()
+    for number, suffix in enumerate(("png", "jpg", "webp", "bmp")):
+        name = f"{number}.{suffix}"
+        Image.fromarray(bars(number, (64, 48))).save(folders[0] / name)
+        (folders[1] / name).symlink_to(folders[0] / name)
+    here, there = (Video(folders[1], num_frames=4, decode_in=where).pool(SMALL) for where in ("process", "child"))
+    assert_same(here, there)
 
 
 def test_a_child_has_no_keys_of_its_parent(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,14 +223,18 @@ def _decoder() -> Check:
 
 def _sandbox() -> str:
     """Which restrictions of the kernel hold where videos are decoded."""
+    from gridprobe.video.decoder_child import RESTRICTIONS
     from gridprobe.video.decoder_pool import sandbox
 
     if os.name != "posix":
         return "decoded in this process"
     try:
-        return f"decoded in a child process with {', '.join(sandbox()) or 'no restrictions of the kernel'}"
+        held = sandbox()
     except GridProbeError as error:
         return str(error)
+    if missing := [f"{name} ({what})" for name, what in RESTRICTIONS.items() if name not in held]:
+        return f"decoded in a child process, where this system lacks {', '.join(missing)}"
+    return f"decoded in a child process that can only read its video ({', '.join(held)})"
 
 
 def _models() -> Check:

@@ -2,7 +2,8 @@
 
 A request is one line of JSON on a socket, and so is a reply; progress is reported by lines in between. Pixels go into
 shared memory that the parent made and sent along. Nothing is unpickled. The process sets its own limits, gives up
-rights that decoding does not need, and ends when its parent ends, even inside a call of the decoder.
+rights that decoding does not need, and ends when its parent ends, even inside a call of the decoder. From its first
+request on it can open nothing but the video of that request, so each process serves one video.
 """
 
 import ctypes
@@ -16,11 +17,14 @@ import resource
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +55,12 @@ def main(connection: int, lifeline: int, address_space: int) -> None:
     """
     _end_with_parent(lifeline)
     _set_limits(address_space)
-    sandbox = _give_up_rights()
     gc.freeze()  # what was imported is never garbage
+    sandbox: dict[str, Any] = {}
     with socket.socket(fileno=connection) as parent:
-        _send(parent, ready=True, sandbox=sandbox)
+        _send(parent, ready=True)
         while (received := _receive(parent)) is not None:
-            _send(parent, **_reply(parent, *received, address_space=address_space))
+            _send(parent, **_reply(parent, *received, sandbox=sandbox, address_space=address_space))
             os.chdir("/")
 
 
@@ -82,14 +86,20 @@ def _set_limits(address_space: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (STDERR_BYTES, STDERR_BYTES))
 
 
-# What a taken-over decoder must not do: write, start programs, connect, or look into other processes. It can still read
-# files, because a child is kept for videos that are not known when it starts.
+# What a taken-over decoder must not do: read anything but its video, write, start programs, connect, or look into other
+# processes.
 
+RESTRICTIONS = {
+    "no_new_privs": "nothing gives it rights back",
+    "landlock": "it can read its video and no other file, and write none",
+    "seccomp": "it cannot connect or start programs",
+}
+"""In the order in which a child gives its rights up."""
 PR_SET_NO_NEW_PRIVS = 38
-LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446
-LANDLOCK_VERSION = 1
-READING = 1 << 2 | 1 << 3
-"""Of Landlock's rights those to read files and folders, which are kept."""
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
+LANDLOCK_VERSION, BENEATH = 1, 1
+READ_FILE, READ_FOLDER = 1 << 2, 1 << 3
+"""Of Landlock's rights those that are kept for the video."""
 FILE_RIGHTS, TRUNCATING, NET_RIGHTS, SCOPES = (1 << 13) - 1, 1 << 14, 3, 3
 """Of Landlock's version 1; since version 3; TCP, since version 4; signals and abstract sockets, since version 6."""
 ALLOW, REFUSE, UNKNOWN, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
@@ -101,11 +111,11 @@ READ_ANY_FILE = 1 << 1 | 1 << 2
 SET_MODE_FILTER, SPEC_ALLOW = 1, 1 << 2
 """Without SPEC_ALLOW older kernels slow the whole process down."""
 REFUSED = {
-    "x86_64": (41, 42, 49, 50, 53, 57, 58, 59, *range(90, 95), 101, 260, 268, 272, 308, 310, 311, 321, 322, 323),
-    "aarch64": (*range(52, 56), 97, 117, *range(198, 202), 203, 221, 268, 270, 271, 280, 281, 282),
+    "x86_64": (41, 42, 49, 50, 53, 57, 58, 59, *range(90, 95), 101, 260, 268, 272, 304, 308, 310, 311, 321, 322, 323),
+    "aarch64": (*range(52, 56), 97, 117, *range(198, 202), 203, 221, 265, 268, 270, 271, 280, 281, 282),
 }
 """Linux's numbers of socket, connect, bind, listen, socketpair, fork, vfork, execve, chmod and chown in all forms,
-ptrace, unshare, setns, process_vm_readv and _writev, bpf, execveat and userfaultfd."""
+ptrace, unshare, open_by_handle_at, setns, process_vm_readv and _writev, bpf, execveat and userfaultfd."""
 REFUSED_EVERYWHERE = (425, 438, 452)
 """io_uring_setup, pidfd_getfd and fchmodat2."""
 MACHINES = {"x86_64": (0xC000003E, 317, 56), "aarch64": (0xC00000B7, 277, 220)}
@@ -116,13 +126,37 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
 
 
-def _give_up_rights() -> list[str]:
-    """Restrict this process for good, as far as the kernel can; the names of what holds now."""
-    if sys.platform != "linux":
-        return []
-    libc = ctypes.CDLL(None)
-    restrictions = {"no_new_privs": _drop_privileges, "landlock": _landlock, "seccomp": _seccomp}
-    return [name for name, restrict in restrictions.items() if restrict(libc)]
+def _confine(path: str) -> dict[str, Any]:
+    """Restrict this process to the video at `path` for good, as far as the kernel can.
+
+    Returns the names of the restrictions that hold now, and what the video is.
+    """
+    files = [path]
+    if os.path.isdir(path):  # what is imported here can be read no more later
+        from PIL import Image
+
+        import gridprobe.video.pictures  # noqa: F401
+
+        Image.init()
+        with suppress(OSError), os.scandir(path) as entries:
+            files += [entry.path for entry in entries if entry.is_symlink() and entry.is_file()]
+    else:
+        from av.subtitles import codeccontext, stream  # noqa: F401
+        from PIL import ImageFile  # noqa: F401
+    identity, names = _identity(path), []
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        names = list(compress(RESTRICTIONS, (_drop_privileges(libc), _landlock(libc, files), _seccomp(libc))))
+    return {"video": identity, "restrictions": names}
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    """Which file this is, or which folder with these names in it; None if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # ValueError: no file can have this name
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns if stat.S_ISDIR(status.st_mode) else 0
 
 
 def _drop_privileges(libc: ctypes.CDLL) -> bool:
@@ -134,15 +168,21 @@ def _drop_privileges(libc: ctypes.CDLL) -> bool:
     return bool(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
 
 
-def _landlock(libc: ctypes.CDLL) -> bool:
-    """Refuse writing and starting files; in any Landlock domain other processes cannot be looked into."""
+def _landlock(libc: ctypes.CDLL, files: Sequence[str]) -> bool:
+    """Refuse all but reading these files or folders; in any Landlock domain other processes cannot be looked into."""
     version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_VERSION)
-    rights = FILE_RIGHTS & ~READING | (TRUNCATING if version >= 3 else 0)
+    rights = FILE_RIGHTS | (TRUNCATING if version >= 3 else 0)
     size = 8 if version < 4 else 16 if version < 6 else 24
     handled = struct.pack("=QQQ", rights, NET_RIGHTS, SCOPES)
     ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, handled, ctypes.c_size_t(size), 0) if version > 0 else -1
     if ruleset < 0:
         return False
+    for path in files:
+        with suppress(OSError, ValueError):  # what is not there will not be read
+            file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            kept = READ_FILE | (READ_FOLDER if os.path.isdir(path) else 0)
+            libc.syscall(LANDLOCK_ADD_RULE, ruleset, BENEATH, struct.pack("=Qi", kept, file), 0)
+            os.close(file)
     result = libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
     return bool(result == 0)
@@ -195,13 +235,24 @@ def _progress_sender(parent: socket.socket) -> Listener:
     return send
 
 
-def _reply(parent: socket.socket, request: dict[str, Any], shared_memory: int | None, *, address_space: int) -> Reply:
+def _reply(
+    parent: socket.socket,
+    request: dict[str, Any],
+    shared_memory: int | None,
+    *,
+    sandbox: dict[str, Any],
+    address_space: int,
+) -> Reply:
     try:
         os.chdir(request["folder"])
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used + request["cpu"]), resource.RLIM_INFINITY))
+        if not sandbox:
+            sandbox.update(_confine(request["path"]))
+        elif sandbox["video"] != _identity(request["path"]):
+            return {"replaced": True}
         with listening(_progress_sender(parent) if request["progress"] else lambda _: None):
-            return ANSWERS[request["do"]](request, shared_memory)
+            return {"sandbox": sandbox["restrictions"], **ANSWERS[request["do"]](request, shared_memory)}
     except MemoryError:
         name, amount = shown_name(request["path"]), f"{address_space / 2**30:.3g} GiB"
         return {

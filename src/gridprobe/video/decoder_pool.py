@@ -1,9 +1,9 @@
 """Decoding in child processes: a pool of them, what they are asked, and their replies as values.
 
 A decoder is a million lines of C. If it crashes, allocates memory without end or never returns from a call, the child
-is gone and the caller gets a VideoError of one line. A child that replied as it should serves the next request as
-well, so only the first one pays for its start (0.1 CPU seconds). A child's replies are untrusted input: they are
-checked, then used as values. `decoder_child` is what runs in the child.
+is gone and the caller gets a VideoError of one line. A child that replied as it should serves the next request about
+its video as well, so only the first one pays for its start (0.1 CPU seconds); for another video it has no rights. A
+child's replies are untrusted input: they are checked, then used as values. `decoder_child` is what runs in the child.
 """
 
 import atexit
@@ -62,13 +62,14 @@ START = (
 class Child:
     """A process that decodes, and the connection to it."""
 
-    def __init__(self, address_space: int) -> None:
-        self.address_space = address_space
-        """How many bytes of it the process may have."""
+    def __init__(self, path: str, address_space: int) -> None:
+        self.serves = path, address_space
+        """The absolute path of its video, and how many bytes of address space the process may have."""
         self.usable = True
         """Whether it can take a request: it waits for one, as far as is known."""
-        self.sandbox: list[str] | None = None
-        """Which restrictions of the kernel hold for it; None until it has started."""
+        self.sandbox: list[str] = []
+        """Which restrictions of the kernel hold for it, since its first reply."""
+        self._started = False
         self._rest = b""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop()
         self._socket, theirs = socket.socketpair()
@@ -95,8 +96,9 @@ class Child:
         """
         self.usable, name = False, shown_name(request["path"])
         try:
-            if self.sandbox is None:
-                self.sandbox = self._reply(time.monotonic() + START_SECONDS).get("sandbox", [])
+            if not self._started:
+                self._reply(time.monotonic() + START_SECONDS)
+                self._started = True
             end = time.monotonic() + seconds + GRACE
             line = json.dumps(request | {"progress": has_listener()}).encode() + b"\n"
             sent = socket.send_fds(self._socket, [line], [shared_memory] if shared_memory is not None else [])
@@ -106,7 +108,8 @@ class Child:
             raise Deadline(name, seconds).error() from None
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._death(name, request) from None
-        self.usable = not reply.get("full")
+        self.usable = not (reply.get("full") or reply.get("replaced"))
+        self.sandbox = reply.get("sandbox", [])
         if "error" in reply:
             raise (UsageError if reply.get("usage") else VideoError)(str(reply["error"]))
         return reply
@@ -232,52 +235,59 @@ def _ask_child(
     """The reply of an idle or new child; if it crashes or is killed, of one more, which is new.
 
     A child that crashes may have been damaged by the video before, and one that was killed may not be killed again.
+    One that waited cannot read a file that has replaced its video since.
 
     Args:
-        request: as for `Child.ask`.
+        request: as for `Child.ask`; "folder" is what its "path" is relative to.
         address_space: how many bytes of it the child may have.
         seconds: the time limit of both attempts together.
         shared_memory: descriptor of the memory for pixels.
     """
     start = time.monotonic()
-    with _borrowed_child(address_space) as child:
+    path = os.path.join(request["folder"], request["path"])
+    with _borrowed_child(path, address_space) as child:
         try:
-            return child.ask(request, seconds=seconds, shared_memory=shared_memory)
+            reply = child.ask(request, seconds=seconds, shared_memory=shared_memory)
+            if not reply.get("replaced"):
+                return reply
         except VideoError:
             if not child.ended_by_signal:
                 raise
     left = max(0.0, seconds - (time.monotonic() - start))
-    with _borrowed_child(address_space, new=True) as child:
+    with _borrowed_child(path, address_space, new=True) as child:
         return child.ask(request, seconds=left, shared_memory=shared_memory)
 
 
 @contextmanager
-def _borrowed_child(address_space: int, *, new: bool = False) -> Iterator[Child]:
-    """A child with that many bytes of address space, an idle one if it need not be new; kept if it stays usable."""
+def _borrowed_child(path: str, address_space: int, *, new: bool = False) -> Iterator[Child]:
+    """A child for that video with that many bytes of address space, an idle one if it need not be new.
+
+    It is kept if it stays usable, in place of the one that has been idle for longest.
+    """
     with _lock:
-        child = next((each for each in _idle if each.address_space == address_space and not new), None)
+        child = next((each for each in _idle if each.serves == (path, address_space) and not new), None)
         if child is not None:
             _idle.remove(child)
     if child is not None and not child.alive:
         child.stop()
         child = None
-    child = child or Child(address_space)
+    child = child or Child(path, address_space)
     try:
         yield child
     finally:
         with _lock:
-            kept = child.usable and len(_idle) < MAX_IDLE
-            if kept:
+            if child.usable:
                 _idle.append(child)
-        if not kept:
-            child.stop()
+            stopped, _idle[:] = _idle[:-MAX_IDLE], _idle[-MAX_IDLE:]
+        for each in stopped if child.usable else [*stopped, child]:
+            each.stop()
 
 
 def sandbox() -> list[str]:
     """Which restrictions of the kernel hold for children: of no_new_privs, landlock and seccomp."""
-    with _borrowed_child(int(VideoLimits().process)) as child:
+    with _borrowed_child("/", int(VideoLimits().process), new=True) as child:
         child.ask({"do": "check", "path": "/", "folder": "/", "cpu": START_SECONDS}, seconds=START_SECONDS)
-        return list(child.sandbox or ())
+        return child.sandbox
 
 
 def stop_idle() -> None:

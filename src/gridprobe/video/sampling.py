@@ -1,11 +1,12 @@
 """SampleSpec: what is wanted of a video; and which moments of it that means. Nothing here opens a file."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video.files import VideoLimits
@@ -63,14 +64,12 @@ class SampleSpec:
         segments = [(start, min(end, duration)) for start, end in self.segments if start < duration]
         if not segments:
             return middle_times(duration, self.num_frames)
-        import numpy as np
-
-        lengths = np.array([end - start for start, end in segments])
-        before = np.concatenate([[0.0], np.cumsum(lengths)])
-        places = np.array(middle_times(float(before[-1]), self.num_frames))
-        which = np.clip(np.searchsorted(before, places, side="right") - 1, 0, len(segments) - 1)
-        starts = np.array([start for start, _ in segments])
-        return tuple((starts[which] + places - before[which]).tolist())
+        before = list(accumulate((end - start for start, end in segments), initial=0.0))
+        moments = []
+        for place in middle_times(before[-1], self.num_frames):
+            segment = min(bisect_right(before, place), len(segments)) - 1
+            moments.append(segments[segment][0] + place - before[segment])
+        return tuple(moments)
 
     def cell(self, duration: float) -> float:
         """The width of a share in seconds."""
@@ -98,9 +97,8 @@ def linspace_numbers(frames: int, count: int) -> tuple[int, ...]:
     _check_count(count)
     if frames < 1:
         raise UsageError(f"a video has at least 1 frame, got {frames!r}")
-    import numpy as np
-
-    return tuple(int(n) for n in np.linspace(0, frames - 1, count).round())
+    step = (frames - 1) / max(1, count - 1)
+    return (*(round(number * step) for number in range(count - 1)), frames - 1 if count > 1 else 0)
 
 
 def _check_count(count: int) -> None:
@@ -439,7 +437,7 @@ class _Planner:
 
 # FrameBuffer: the memory that decoded frames are written to. FrameIndex: which frames these are.
 #
-# Nothing here imports numpy unless a picture is turned: for a child process it would be half of the start, and 10 MB.
+# Nothing here imports numpy: for a child process it would be half of the start, and 10 MB.
 
 
 class FrameIndex(NamedTuple):
@@ -508,11 +506,11 @@ class FrameBuffer:
         return 3 * self.width * self.height
 
 
-def _turned(plane: "VideoPlane", turns: int, mirrored: bool) -> memoryview:
-    import numpy as np
+def _turned(plane: "VideoPlane", turns: int, mirrored: bool) -> bytes:
+    from PIL import Image
 
-    shape, strides = (plane.height, plane.width, 3), (plane.line_size, 3, 1)
-    picture = np.ndarray(shape, np.uint8, memoryview(plane), strides=strides)
-    # rot90 rotates counter-clockwise, like the angle of the display matrix.
-    turned = np.rot90(picture[:, ::-1] if mirrored else picture, turns)
-    return np.ascontiguousarray(turned).reshape(-1).data
+    size, source = (plane.width, plane.height), cast(bytes, memoryview(plane))  # Pillow takes any buffer
+    picture = Image.frombuffer("RGB", size, source, "raw", "RGB", plane.line_size, 1)
+    if mirrored:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return picture.rotate(90 * turns, expand=True).tobytes()  # counter-clockwise, like the angle of the display matrix

@@ -4,6 +4,7 @@ A checkpoint is always loaded from a folder on disk, without the network. A hub 
 and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids the download.
 """
 
+import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -142,16 +143,51 @@ def local_folder(name: str) -> Path | None:
 
 def _family(name: str, folder: Path) -> Any:
     """The code of the checkpoint's family. transformers is not asked: it would suggest trusting remote code."""
-    try:
-        kind = parse_json((folder / "config.json").read_bytes())["model_type"]
-    except (OSError, ValueError, KeyError, TypeError):
-        kind = None
+    kind = checked_config(name, folder).get("model_type")
     if not isinstance(kind, str):
         raise ModelError(f"cannot load the checkpoint {name}: its config.json names no model_type")
     if kind not in FAMILIES:
         reason = f": {REFUSED[kind]}" if kind in REFUSED else "; see `gridprobe list models`"
         raise ModelError(f"{name} is of the model family {first_line(kind)}, which gridprobe cannot run{reason}")
     return FAMILIES[kind].load()
+
+
+BOUNDS = {
+    "image_size": 4096,
+    "vocab_size": 1 << 22,
+    "position_embeddings": 1 << 24,
+    "layers": 1024,
+    "depth": 1024,
+    "heads": 4096,
+    "experts": 1 << 14,
+    "channels": 4096,
+    "_size": 1 << 17,
+    "_dim": 1 << 17,
+}
+"""The most that a field of config.json with this in its name may say, several times what released models need."""
+
+
+def checked_config(name: str, folder: Path) -> dict[str, Any]:
+    """config.json, unless it names code on the hub or a size that would take forever to build; {} if it is no object.
+
+    transformers takes OWNER/KERNEL as an attention implementation, which it would download and run.
+    """
+    try:
+        config = parse_json((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        config = None
+    parts = [("", config)]
+    for path, part in parts:  # which grows
+        for field, value in part.items() if isinstance(part, dict) else ():
+            place = f"{path}{first_line(field)}"
+            if "_implementation" in field and "/" in repr(value):
+                raise ModelError(f"{name}: {place} in config.json names code on the hub, {value!r:.80}; remove it")
+            values = value if isinstance(value, list) else [value]
+            bound = next((most for key, most in BOUNDS.items() if key in field), math.inf)
+            if any(type(each) in (int, float) and each > bound for each in values):
+                raise ModelError(f"{name}: {place} in config.json is {value!r:.80}, more than {bound}")
+            parts += [(f"{place}.", each) for each in values]
+    return config if isinstance(config, dict) else {}
 
 
 def _complete(folder: Path) -> bool:

@@ -18,7 +18,7 @@ import transformers
 
 from gridprobe._util import report
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.local.checkpoint import first_line, unreadable
+from gridprobe.models.local.checkpoint import checked_config, first_line, unreadable
 from gridprobe.registry import suggestion
 from gridprobe.video import FrameCache, cache_folder
 
@@ -181,9 +181,9 @@ def opened(name: str, folder: Path, options: LoadOptions) -> Opened:
     if options.device_map is not None or options.quantization is not None:
         arguments["device_map"] = options.device_map if options.device_map is not None else str(target)
     stamps = file_stamps(folder)
-    config = read(name, transformers.AutoConfig, folder)
+    config = read_config(name, folder)
     tokenizer = read(name, transformers.AutoTokenizer, folder)
-    model = _read_model(name, folder, arguments)
+    model = _read_model(name, folder, {"config": config, **arguments})
     if "device_map" not in arguments:
         model = model.to(target)
     settings = f"{kind}:{options.attn_implementation}:{options.quantization or 'full'}"
@@ -222,6 +222,14 @@ def read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
     except unreadable() as error:
         raise ModelError(f"cannot load the checkpoint {name}: {first_line(error)}") from error
+
+
+def read_config(name: str, folder: Path) -> Any:
+    """The checkpoint's configuration, which decides nothing about the code that runs."""
+    checked_config(name, folder)
+    config = read(name, transformers.AutoConfig, folder)
+    config._attn_implementation = None  # and with it those of its parts
+    return config
 
 
 def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from gridprobe.models.local.base import BatchResult, LocalModel
 from gridprobe.models.local.generate import MIN_MASS, Step
 from gridprobe.models.local.kv_cache import CAUTION, Cached
 from gridprobe.models.local.layout import Batch, Layout, PreparedRequest, with_texts
-from gridprobe.models.local.loading import LoadOptions, opened, read
+from gridprobe.models.local.loading import LoadOptions, opened, read, read_config
 from gridprobe.models.qwen3vl.blocks import resize
 from gridprobe.models.transformers.pricing import (
     LanguagePrice,
@@ -287,7 +287,7 @@ BYTES = 2
 
 def cost_model(name: str, folder: Path) -> CostModel:
     """The cost model of a checkpoint folder."""
-    config = read(name, transformers.AutoConfig, folder)
+    config = read_config(name, folder)
     tokenizer = read(name, transformers.AutoTokenizer, folder)
     pictures = read_pictures(name, folder, config=config, tokenizer=tokenizer, family=FAMILY[config.model_type])
     composer = compose(name, tokenizer, pictures)
