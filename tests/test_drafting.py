@@ -25,7 +25,7 @@ SURE, TORN, BLIND = {"red": 0.995, "blue": 0.005}, {"red": 0.4, "blue": 0.35, "g
 @pytest.fixture
 def pool() -> FramePool:
     """16 dark frames, of which one is red."""
-    pixels = np.full((16, 32, 32, 3), 20, dtype=np.uint8)
+    pixels = np.full((16, 640, 640, 3), 20, dtype=np.uint8)
     pixels[RED, ..., 0] = 250
     return FramePool(pixels, tuple(float(i) for i in range(16)), source="test:drafting")
 

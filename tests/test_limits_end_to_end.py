@@ -18,7 +18,7 @@ from gridprobe.models.base import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.options import Options
 from gridprobe.planning import Models, offers
-from gridprobe.video import probe
+from gridprobe.video import FrameSize, probe
 from videos import numbered_video
 
 QUESTION = gp.Question("What is it?", ["a dog", "a cat", "a horse"])
@@ -28,6 +28,10 @@ OPTIONS = ("What is it?", "-o", "a dog", "-o", "a cat", "--k", "4", "--effort", 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return numbered_video(tmp_path_factory.mktemp("budgets") / "clip.mp4", 200)
+
+
+SMALL = ("--set", 'small={"max_side": 32}')
+"""So that the frames of the clip are not small themselves."""
 
 
 def ask(clip: Path, model: Qwen3VL, **options: Any) -> gp.Answer:
@@ -138,13 +142,14 @@ def test_a_server_of_which_nothing_is_known_has_no_limit_of_operations(clip: Pat
 
 def test_plan_offers_what_an_answer_then_takes(clip: Path, tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
     gauge = cost_model_of(str(tiny_checkpoint))
-    found = {each.name: each for each in offers(Options(k=6), probe(clip), Models(gauge, gauge))}
+    options = Options(k=6, small=FrameSize(max_side=32))
+    found = {each.name: each for each in offers(options, probe(clip), Models(gauge, gauge))}
     question = gp.Question("What does the person do right after the door has been closed?", [
         "opens the window", "sits down at the table", "leaves the room", "calls somebody",
     ])  # fmt: skip
 
     def tokens(**options: Any) -> int:
-        return gp.ask(clip, question, model=tiny_model, k=6, **options).cost.total.tokens
+        return gp.ask(clip, question, model=tiny_model, k=6, small=FrameSize(max_side=32), **options).cost.total.tokens
 
     assert list(found) == ["quick", "auto", "full", "all frames"]
     assert found["quick"].tokens[0] == pytest.approx(tokens(effort="quick"), abs=36)  # a time may be a token longer
@@ -156,7 +161,7 @@ def test_plan_offers_what_an_answer_then_takes(clip: Path, tiny_checkpoint: Path
 
 
 def test_plan_says_what_fits_the_limits(clip: Path, tiny_checkpoint: Path) -> None:
-    asked = ("plan", clip, "--k", 6, "--model", tiny_checkpoint)
+    asked = ("plan", clip, "--k", 6, "--model", tiny_checkpoint, *SMALL)
     free = {each["name"]: each for each in json.loads(run(*asked, "--json").stdout)["offers"]}
     assert all(each["fits"] == "yes" and not each["over"] for each in free.values())
     most = free["auto"]["tokens"][0] + 1
@@ -170,7 +175,7 @@ def test_plan_says_what_fits_the_limits(clip: Path, tiny_checkpoint: Path) -> No
 
 
 def test_plan_counts_no_more_frames_than_may_be_kept(clip: Path, tiny_checkpoint: Path) -> None:
-    done = run("plan", clip, "--k", 6, "--model", tiny_checkpoint, "--max-frames", 1, "--json")
+    done = run("plan", clip, "--k", 6, "--model", tiny_checkpoint, "--max-frames", 1, "--json", *SMALL)
     assert [each["frames"] for each in json.loads(done.stdout)["offers"][:3]] == [[0, 0], [0, 1], [1, 1]]
 
 

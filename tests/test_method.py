@@ -49,7 +49,7 @@ def eyes(hot: Iterable[int], *, overview: dict[str, float] = UNSURE, focus: dict
 
 
 def ask(model: MockModel, **options: Any) -> gp.Answer:
-    answer = gp.ask(gray_pool(16), QUESTION, model=model, k=4, **options)
+    answer = gp.ask(gray_pool(16, width=896, height=448), QUESTION, model=model, k=4, **options)
     jsonschema.validate(answer.to_dict(), SCHEMA)
     return answer
 

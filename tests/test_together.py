@@ -24,6 +24,7 @@ from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
 
 COUNT = 11
+POOL = gray_pool(16, width=896, height=448)
 QUESTIONS = [gp.Question(f"Is it {number}?", ["yes", "no", "perhaps"]) for number in range(COUNT)]
 
 
@@ -67,35 +68,34 @@ def total(answers: Sequence[Answer]) -> Cost:
     "changes", [{}, {"probes": "fresh"}, {"rotations": 2}, {"effort": "full", "selector": "uniform", "frames": 3}]
 )
 def test_answers_costs_and_frames_are_those_of_one_by_one(together: int, changes: dict[str, Any]) -> None:
-    pool = gray_pool(16)
-    one_by_one = [gp.Session(pool, model=Counted(), k=4, **changes).ask(question) for question in QUESTIONS]
+    one_by_one = [gp.Session(POOL, model=Counted(), k=4, **changes).ask(question) for question in QUESTIONS]
     model = Counted()
-    answers = gp.Session(pool, model=model, k=4, **changes).ask_all(QUESTIONS, together=together)
+    answers = gp.Session(POOL, model=model, k=4, **changes).ask_all(QUESTIONS, together=together)
     assert list(map(told, answers)) == list(map(told, one_by_one))
     assert total(answers) == total(one_by_one)
 
 
 def test_stages_of_all_questions_are_one_call_each() -> None:
     model = Counted()
-    gp.Session(gray_pool(16), model=model, k=4).ask_all(QUESTIONS[:8])
+    gp.Session(POOL, model=model, k=4).ask_all(QUESTIONS[:8])
     assert model.calls == [8, 4, 4], "8 overviews, 4 maps, 4 focused passes"
 
 
 def test_the_map_is_made_where_it_is_wanted() -> None:
-    answers = gp.Session(gray_pool(16), model=Counted(), k=4).ask_all(QUESTIONS, show_map=True)
+    answers = gp.Session(POOL, model=Counted(), k=4).ask_all(QUESTIONS, show_map=True)
     assert all(answer.selection.scores is not None for answer in answers)
 
 
 def test_two_models_that_wait_for_each_other_do_not_block() -> None:
     """Even questions end after the overview while odd ones wait for the answering model."""
     small, large = Counted(), Counted()
-    answers = gp.Session(gray_pool(16), model=small, answer_model=large, k=4).ask_all(QUESTIONS[:4], together=4)
+    answers = gp.Session(POOL, model=small, answer_model=large, k=4).ask_all(QUESTIONS[:4], together=4)
     assert [answer.reached.by for answer in answers] == ["overview", "focus"] * 2
     assert large.calls == [2]
 
 
 def test_an_error_of_one_question_leaves_the_others_alone() -> None:
-    session = gp.Session(gray_pool(16), model=Counted(fails="Is it 3?"), k=4)
+    session = gp.Session(POOL, model=Counted(fails="Is it 3?"), k=4)
     outcomes = dict(session.ask_each(QUESTIONS))
     failed = {number for number, outcome in outcomes.items() if outcome.exception()}
     assert failed == {3} and str(outcomes[3].exception()) == "cannot answer Is it 3?"
@@ -105,13 +105,13 @@ def test_an_error_of_one_question_leaves_the_others_alone() -> None:
 
 
 def test_no_questions_no_answers() -> None:
-    assert gp.Session(gray_pool(16), model=Counted(), k=4).ask_all([]) == []
+    assert gp.Session(POOL, model=Counted(), k=4).ask_all([]) == []
 
 
 @pytest.mark.parametrize("together", [0, -1, True, 2.5])
 def test_a_senseless_number_is_refused(together: Any) -> None:
     with pytest.raises(UsageError, match="together must be a whole number of at least 1"):
-        gp.Session(gray_pool(16), model=Counted(), k=4).ask_all(QUESTIONS, together=together)
+        gp.Session(POOL, model=Counted(), k=4).ask_all(QUESTIONS, together=together)
 
 
 def test_one_video_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_one_video_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_caller_that_stops_ends_the_work() -> None:
     """Nothing is left running: threads end although questions were not answered."""
     model = Counted()
-    outcomes = gp.Session(gray_pool(16), model=model, k=4).ask_each(QUESTIONS, together=2)
+    outcomes = gp.Session(POOL, model=model, k=4).ask_each(QUESTIONS, together=2)
     next(outcomes)
     outcomes.close()
     for thread in threading.enumerate():
@@ -142,7 +142,7 @@ def test_a_caller_that_stops_ends_the_work() -> None:
 
 def test_progress_and_cancelling_work_as_for_one_question() -> None:
     events: list[ProgressEvent] = []
-    session = gp.Session(gray_pool(16), model=Counted(), k=4)
+    session = gp.Session(POOL, model=Counted(), k=4)
     with listening(events.append):
         session.ask_all(QUESTIONS[:2])
     assert {event.stage for event in events} == {"model"}

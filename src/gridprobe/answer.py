@@ -74,8 +74,9 @@ class Seconds:
 class Trace:
     """How an answer was reached."""
 
-    by: Literal["overview", "focus", "refined"] = "focus"
-    """The pass it was read from: of all frames, small; the focused one; or one over stretches sampled again."""
+    by: Literal["overview", "all", "focus", "refined"] = "focus"
+    """The pass it was read from: of all frames, small; of all at full size, where that takes less than two passes; the
+    focused one; or one over stretches sampled again."""
     overview: Posterior | None = None
     """What the overview believed, if there was one."""
     focus: Posterior | None = None
@@ -183,7 +184,8 @@ class Answer:
     @property
     def shown_native(self) -> int:
         """How many frames the answer was read from at full size; 0 for an answer from an overview."""
-        return self.selection.kept if self.reached.native else 0
+        shown = self.selection.pool if self.reached.by == "all" else self.selection.kept
+        return shown if self.reached.native else 0
 
     @property
     def right(self) -> bool | None:

@@ -8,6 +8,7 @@
     second look    with `refine`: the same question about denser samples of the segments that the map points at
     focused pass   the kept frames at full size, among all others small
 
+Where that would take more than one pass over all frames at full size, that pass is the answer; see `Plan.never_dearer`.
 The published method is the same function without an overview. Its map comes from probes of rows and columns, and it
 shows the kept frames alone; see the presets in `gridprobe.options`.
 """
@@ -38,6 +39,10 @@ from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Moved, Pending, Video
 
 T = TypeVar("T")
+ONE_PASS = ("quick", "all")
+"""Efforts that end with the first pass."""
+DEARER = 1.05
+"""An answer that took this many times what showing all frames would have says so."""
 
 VideoLike = Any
 """A path, a `Video`, a `FramePool`, or frames that `FramePool.from_arrays` takes."""
@@ -149,6 +154,7 @@ class _Asking:
 
     def answer(self) -> Answer:
         """The method, from the overview to the focused pass."""
+        self._plan_cheaply()
         self._check()
         overview = self._look_over() if self.plan.overview is not None else None
         if overview is not None and self._settled(overview):
@@ -168,6 +174,23 @@ class _Asking:
             return self._refined(closer, overview)
         return self._answer(overview, kept, posterior)
 
+    def _plan_cheaply(self) -> None:
+        """Take no more than showing all frames at full size would, if the plan promises that."""
+        usage = self.usage
+        plan = self.plan if self.second else self.plan.never_dearer(self.question, self._count, self._unread)
+        if plan.effort == "all":
+            once = replace(self, plan=plan, pool_size=plan.pool_size(self._count))
+            over = usage.over(once._overview_price()) if usage.limits.priced else []
+            if (usage.limits.max_frames or self._count) < self._count:
+                over.append("max_frames")
+            if not over:
+                self.plan, self.pool_size = once.plan, once.pool_size
+                return
+            flags = " and ".join(map(usage.limits.flag, over))
+            usage.degraded.append(f"answered from the overview: all frames at full size are over {flags}")
+            plan = replace(self.plan, effort="quick")
+        self.plan = plan
+
     # The overview, and the early exit.
 
     def _look_over(self) -> Overview:
@@ -176,11 +199,12 @@ class _Asking:
         assert plan.overview is not None
         pool, decoding = timed(lambda: self.video.pool(self.pool_size))
         show = partial(overview_request, pool, view=plan.overview, keep_kv=self.keep_kv or plan.effort != "quick")
-        before = () if plan.effort == "quick" else None
+        before = () if plan.effort in ONE_PASS else None
         posterior, seconds = timed(lambda: self._ask(plan.model, show, before=before))
         overview = Overview(pool, posterior, decoding, seconds)
-        self.bill.overview = posterior.cost
-        self.bill.time(decode=decoding, overview=seconds)
+        stage = "focus" if plan.effort == "all" else "overview"
+        setattr(self.bill, stage, posterior.cost)
+        self.bill.time(decode=decoding, **{stage: seconds})
         announce("overview", overview)
         return overview
 
@@ -193,7 +217,7 @@ class _Asking:
     def _settled(self, overview: Overview) -> bool:
         """Whether the overview answers the question."""
         effort = self.plan.effort
-        settled = effort == "quick" or (effort == "auto" and sure(overview.posterior, self.plan.exit))
+        settled = effort in ONE_PASS or (effort == "auto" and sure(overview.posterior, self.plan.exit))
         return settled and not self._describes
 
     def _located(self, overview: Overview) -> Kept:
@@ -240,7 +264,11 @@ class _Asking:
         if settled:
             return selection
         if most is not None and selection.kept > most:
-            usage.degraded.append(f"{most} of {selection.kept} frames kept: {usage.limits.flag('max_frames')}")
+            less = f"{most} of {selection.kept} frames kept: "
+            if most == usage.limits.max_frames:
+                usage.degraded.append(less + usage.limits.flag("max_frames"))
+            else:
+                selection = replace(selection, notes=(*selection.notes, less + "more take more than all frames do"))
             selection = selection.best(most)
         if usage.limits.priced:
             usage.require(self._focus_price(selection, overview))
@@ -317,8 +345,10 @@ class _Asking:
         """The answer with its bill; without `focused` it is the overview's."""
         plan, bill, posterior = self.plan, self.bill, focused or (overview.posterior if overview else None)
         assert posterior is not None
+        if plan.effort == "all":
+            overview, focused = None, posterior
         trace = Trace(
-            "overview" if focused is None else "focus",
+            "all" if plan.effort == "all" else "overview" if focused is None else "focus",
             overview=overview.posterior if overview else None,
             focus=focused,
             exit=plan.exit,
@@ -356,7 +386,8 @@ class _Asking:
     @property
     def _most_frames(self) -> int | None:
         """The most frames that may be kept, if they are shown at full size."""
-        return None if self.plan.selector.view is not None else self.usage.limits.max_frames
+        most = [each for each in (self.usage.limits.max_frames, self.plan.most_kept) if each is not None]
+        return None if self.plan.selector.view is not None or not most else min(most)
 
     def _check(self) -> None:
         """Refuse a question that cannot be asked or does not fit its limits, before anything is computed."""
@@ -619,5 +650,8 @@ def _billed(answer: Answer, usage: UsageTracker) -> Answer:
     if usage.limits.priced and cost.total.calls != usage.spent.calls:
         cost = replace(cost, probe=usage.spent - cost.overview - cost.focus)
     degraded = tuple(dict.fromkeys(usage.degraded))
-    warnings = tuple(dict.fromkeys((*answer.warnings, *degraded, *usage.warnings)))
+    share = cost.total.share_of(cost.baseline)
+    dearer = [f"this took {share:.1f} times what one pass over all frames at full size would have"]
+    dearer *= share > DEARER and answer.reached.by != "all"  # a map and texts come on top of that pass
+    warnings = tuple(dict.fromkeys((*answer.warnings, *degraded, *usage.warnings, *dearer)))
     return replace(answer, cost=cost, warnings=warnings, reached=replace(answer.reached, degraded=degraded))

@@ -26,15 +26,15 @@ from gridprobe.early_exit import EarlyExit, find
 from gridprobe.errors import UsageError
 from gridprobe.importance import MAX_K, Budget, Fixed, Ties, spread
 from gridprobe.limits import LIMITS, LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
-from gridprobe.models import LazyModel, Model, ModelLike, as_model
-from gridprobe.models.base import FrameGroup, Packing, PromptOrder, Request, Timestamps, View
+from gridprobe.models import CostModel, LazyModel, Model, ModelLike, as_model
+from gridprobe.models.base import FrameGroup, Packing, PromptOrder, Request, Timestamps, View, choose
 from gridprobe.models.wrappers import chunked
 from gridprobe.open_ended import OpenRule
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe.registry import BUDGETS, SELECTORS, suggestion
 from gridprobe.selectors import ExtraFrames, GridProbe, Parts, Selection, Selector
 from gridprobe.selectors.base import PROBE, PROBE_SIDE, LazyEncoder
-from gridprobe.selectors.gridprobe import collage_request
+from gridprobe.selectors.gridprobe import collage_request, overview_request
 from gridprobe.video import NATIVE, FramePool, FrameSize, SampleSpec, Video, VideoLimits, open_cache
 
 DECODE_IN: Literal["child", "process"] = "child"
@@ -408,6 +408,8 @@ PRESETS = {
 # `resolve` is where names become values; what stands behind it takes a Plan. Answers and run folders store
 # `plan.describe()`, so they cannot claim anything else than what was done.
 
+LOOK = 0.5
+"""The share of one pass over all frames at full size that the overview and the map may take."""
 LEFT_OUT = ("preset", "effort", "exit", "usage_limits")
 """What a calibrated exit does not depend on."""
 
@@ -427,8 +429,11 @@ class Plan:
     """How the frames that were not kept are shown, among the kept ones in time order; None leaves them out."""
     overview: View | None = None
     """How all frames are shown to `model` in the overview; None takes none."""
-    effort: Literal["quick", "auto", "full", "focus"] = "focus"
-    """How far a question is taken after the overview; see `Options.effort`."""
+    effort: Effort | Literal["all"] = "focus"
+    """How far a question is taken after the overview; see `Options.effort`. With "all" there is one pass, over all
+    frames at full size; see `never_dearer`."""
+    most_kept: int | None = None
+    """The most frames that may be kept, so that a question takes no more than that pass."""
     exit: EarlyExit | None = None
     """When the overview is sure; None looks a calibration up once the models are loaded."""
     refine: bool = False
@@ -532,6 +537,35 @@ class Plan:
         if encoder is None or not is_dataclass(made.selector):
             return made
         return replace(made, selector=replace(made.selector, encoder=LimitedEncoder(encoder, tracker)))
+
+    def never_dearer(self, question: Question, count: int, frames_at: FramesAt) -> "Plan":
+        """The same, if a question about that many frames takes no more than one pass over all of them at full size.
+
+        The overview and the map may take half of that, and the focused pass the rest, so it may have to keep fewer
+        frames. Where not even one fits, the plan becomes that one pass. Only effort=auto with our own selector and
+        without refine promises this; everything else is followed to the letter.
+        """
+        if self.effort != "auto" or self.refine or self.overview is None or not isinstance(self.selector, GridProbe):
+            return self
+        if question.open:  # is priced like one with options: texts that are written cost the same after any frames
+            question = replace(question, options=("yes", "no"), answer=None)
+        pool = frames_at(range(count), self.pool_size(count))
+        every = FrameGroup(frames_at(range(count), self.size_of(self.view, count)), self.view)
+        whole = self.answerer.cost(Request.about(question, [every], prompt_order=self.prompt_order))
+        model = CostModel(self.model.identity, self.model.capabilities, self.model.cost)
+        (overview,) = choose(model, [overview_request(pool, question, self.overview)])
+        mapping = self.selector.with_model(model).with_overview(overview).select(pool, question).cost
+        look = (overview.cost + mapping).share_of(whole)
+        one, most = (
+            self.answerer.cost(self.focus_on(self.select_evenly(kept, pool), question, frames_at)).share_of(whole)
+            for kept in (1, count)
+        )
+        if look > LOOK or look + one > 1:
+            selector = replace(self.selector, small_view=self.view)
+            plan = replace(self, effort="all", overview=self.view, selector=selector)
+            return plan.using(self.answerer, self.answerer)
+        room = (1 - look - one) / max(most - one, 1e-9)  # cost grows at least linearly with the frames
+        return replace(self, most_kept=min(count, 1 + int(room * (count - 1))))
 
     def open(self, video: str | Path) -> Video:
         """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""

@@ -33,17 +33,21 @@ class Stages:
 
     def plus(self, question: Question, video: "BlankVideo", setup: Plan) -> "Stages":
         """With one more question about a video."""
+        setup = setup.never_dearer(question, len(video.times), video.frames_at)
         pool, selector = video.frames(setup.pool_size(len(video.times))), setup.selector
         overview, probes, longest = self.overview, self.probes, self.longest
         if setup.overview is not None:
             (first,) = choose(setup.model, [overview_request(pool, question, setup.overview)])
             overview, longest = overview + first.cost, max(longest, first.cost.tokens)
             selector = selector.with_overview(first)
+        if setup.effort == "all":
+            return replace(self, least=self.least + first.cost, most=self.most + first.cost, longest=longest)
         if setup.effort == "quick":
             return replace(self, overview=overview, longest=longest)
         if selector.models:
             probes += selector.select(pool, question).cost
-        few, many = (video.focus(count, question, setup) for count in selector.bounds(len(pool)))
+        bounds = (min(bound, setup.most_kept or bound) for bound in selector.bounds(len(pool)))
+        few, many = (video.focus(count, question, setup) for count in bounds)
         return Stages(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
 
 
@@ -179,14 +183,23 @@ def offers(
     """
     usual, most = _setup(settings, models, selector), settings.usage_limits.max_frames
     efforts = ("focus",) if usual.effort == "focus" else ("quick", "auto", "full")
-    count = len(BlankVideo.of(info, usual).times)
-    kept = [min(most or bound, bound) for bound in usual.selector.bounds(count)]
+    video = BlankVideo.of(info, usual)
+    count = len(video.times)
     offered = []
     for effort in efforts:
-        price = price_grid(_setup(settings.changed(effort=effort), models, selector), question, info, kept=kept)
-        offered.append(_offer(effort, price, models))
-    offered.append(_made("all frames", (count, count), [price.everything] * 2, models, [price.everything]))
-    return [_checked(offer, settings.usage_limits, models) for offer in offered]
+        setup = _setup(settings.changed(effort=effort), models, selector)
+        setup = setup.never_dearer(question, count, video.frames_at)
+        bounds = [min(most or bound, setup.most_kept or bound, bound) for bound in setup.selector.bounds(count)]
+        price = price_grid(setup, question, info, kept=bounds)
+        everything = _made("all frames", (count, count), [price.everything] * 2, models, [price.everything])
+        everything = _checked(everything, settings.usage_limits, models)
+        if setup.effort != "all":
+            offered.append(_checked(_offer(effort, price, models), settings.usage_limits, models))
+        elif everything.fits == "no" or (most or count) < count:  # the overview, which comes first, answers
+            offered.append(replace(offered[0], name=effort))
+        else:
+            offered.append(replace(everything, name=effort))
+    return [*offered, everything]
 
 
 def _checked(offer: Offer, limits: UsageLimits, models: Models) -> Offer:

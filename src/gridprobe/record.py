@@ -31,7 +31,9 @@ OF_THE_FOLDER = ("question", "options", "truth", "models", "settings")
 
 COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
 STAGES = ("decode", "probe", "focus", "total")
-SOURCES = ("overview", "focus", "refined")
+SOURCES = ("overview", "all", "focus", "refined")
+WHOLE = SOURCES[:2]
+"""Those that show all frames in one pass, small or at full size, so that none are kept."""
 MOST = 1e15
 """No number of a record is larger; sums of larger ones would overflow."""
 ROUNDING = 1e-6

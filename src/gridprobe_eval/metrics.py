@@ -21,7 +21,7 @@ from gridprobe.models import Model, Request
 from gridprobe.models.base import choose
 from gridprobe.open_ended import exact_match
 from gridprobe.question import Question
-from gridprobe.record import Record
+from gridprobe.record import WHOLE, Record
 from gridprobe_eval import benchmarks
 from gridprobe_eval.benchmarks import Item, Metric
 from gridprobe_eval.benchmarks.base import Interval
@@ -169,7 +169,7 @@ class Temporal:
         matches = [
             (match(result.answered.selection["timestamps"], gold), result.group)
             for result in results
-            if result.answered and result.answered.reached["by"] != "overview" and (gold := _gold(result))
+            if result.answered and result.answered.reached["by"] not in WHOLE and (gold := _gold(result))
         ]
         if not matches:
             return None

@@ -19,6 +19,7 @@ from gridprobe.importance import Fixed
 from gridprobe.models import Model
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question
+from gridprobe.record import WHOLE
 from gridprobe.registry import SELECTORS
 from gridprobe.report.answer_page import thumbnails
 from gridprobe.report.format import MARK, amount, clock, hex_colour, percent, share_words
@@ -138,7 +139,7 @@ def marks(answer: Answer) -> dict[int, Mark]:
 
 def _matched(answer: Answer, evidence: Sequence[TimeRange]) -> Match | None:
     """The kept frames against the evidence; None without any, or for an answer that kept no frames."""
-    if not evidence or answer.reached.by == "overview":
+    if not evidence or answer.reached.by in WHOLE:
         return None
     return match(answer.selection.timestamps, evidence)
 

@@ -180,13 +180,12 @@ class TestHonesty:
 
     @pytest.mark.parametrize("options", [("red", "a beach"), ("red", "ring"), ("red", "blue", "green")])
     def test_other_questions_are_asked_as_they_are(self, options: tuple[str, ...]) -> None:
-        prompts: list[str] = []
-        engine = MockModel(lambda request: prompts.append(request.prompt) or dict.fromkeys(request.labels, 1.0))
+        engine = MockModel(lambda request: dict.fromkeys(request.labels, 1.0))
         question = Question(KNOWN.text, options)
 
         (posterior,) = choose(Embedded(engine, WORDS, "embedded:test"), [request(question)])
 
-        assert prompts == [question.prompt] and posterior.labels == question.labels
+        assert [each.prompt for each in engine.requests] == [question.prompt] and posterior.labels == question.labels
 
     def test_the_answer_carries_the_warning_once_for_each_stage(self) -> None:
         published = ask(POOL, STRANGE, model=sure(), k=3, **PUBLISHED).warnings

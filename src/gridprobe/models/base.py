@@ -48,6 +48,12 @@ class Cost:
     def __sub__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
 
+    def share_of(self, whole: "Cost") -> float:
+        """What part of another cost it is: by floating-point operations, or by tokens where those are not known."""
+        if self.unpriced or whole.unpriced or not whole.flops:
+            return self.tokens / whole.tokens if whole.tokens else 0.0
+        return self.flops / whole.flops
+
     @property
     def tflops(self) -> float:
         """Honest convention, in units of 1e12."""

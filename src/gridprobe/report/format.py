@@ -19,6 +19,7 @@ MAP_WORDS: dict[MapKind, str] = {
 """What the numbers of a map are."""
 SOURCES = {
     "overview": "answered from the overview",
+    "all": "answered from all frames at full size",
     "focus": "answered from the focused pass",
     "refined": "answered from segments sampled again",
 }

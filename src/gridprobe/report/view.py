@@ -390,6 +390,9 @@ class AnswerView:
             source = "their overview" if reached.focus is None else self._focused
             where = f"segments sampled again, since the overview was not sure: {_stretches(self.answer)}"
             return f"Answered from {where}; read from {source}."
+        if reached.by == "all":
+            less = "less than an overview and a closer look would"
+            return f"Answered from all {self.answer.selection.pool} frames at full size in one pass, which took {less}."
         overview = f"; the overview was {_sureness(self.answer)}" if reached.overview else ""
         return f"Answered from {self._focused}{overview}."
 
@@ -435,7 +438,7 @@ class AnswerView:
                 seconds.probe,
                 self.answer.selection.evidence is not None or bool(cost.probe.calls),
             ),
-            "focus": (cost.focus, seconds.focus, reached.by == "focus" or bool(cost.focus.calls)),
+            "focus": (cost.focus, seconds.focus, reached.focus is not None or bool(cost.focus.calls)),
             "total": (cost.total, seconds.total, True),
         }
         whole = _size(cost.baseline, priced=cost.priced)
