@@ -100,7 +100,7 @@ class TestEvaluation:
 
     def evaluation(self, folder: Path, server: object) -> Evaluation:
         settings = Options.from_preset("default", k=2, probes="fresh")
-        setup = settings.resolve(model=server)  # type: ignore[arg-type]
+        setup = settings.resolve(model=server)
         benchmark = toy_benchmark(folder / "data", videos=3, questions=4)
         return Evaluation(benchmark, folder / "run", setup=setup, pool=PoolOptions(workers=0))
 
