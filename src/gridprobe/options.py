@@ -542,8 +542,8 @@ class Plan:
         """The same, if a question about that many frames takes no more than one pass over all of them at full size.
 
         The overview and the map may take half of that, and the focused pass the rest, so it may have to keep fewer
-        frames. Where not even one fits, the plan becomes that one pass. Only effort=auto with our own selector, in order
-        of time and without refine, promises this; everything else is followed to the letter.
+        frames. Where not even one fits, the plan becomes that one pass. Only effort=auto with our own selector, in
+        order of time and without refine, promises this; everything else is followed to the letter.
         """
         usual = self.effort == "auto" and self.show == "time" and not self.refine
         if not usual or self.overview is None or not isinstance(self.selector, GridProbe):
