@@ -17,7 +17,7 @@ from gridprobe.importance import MapKind
 from gridprobe.models import Request
 from gridprobe.options import Options
 from gridprobe.selectors.base import FLAT
-from gridprobe.selectors.gridprobe import NO_MEMORY
+from gridprobe.selectors.gridprobe import NO_ATTENTION
 from gridprobe_eval.tasks import Method
 from gridprobe_eval.worker import WorkerJob
 from test_pipeline import SCHEMA
@@ -149,7 +149,7 @@ def test_a_model_without_a_memory_gets_fresh_probes_and_the_answer_says_so() -> 
     model.capabilities = replace(model.capabilities, kv_reuse=False, attention_map=False)
     answer = ask(model)
 
-    assert NO_MEMORY in answer.warnings and 5 in answer.selection.indices
+    assert NO_ATTENTION in answer.warnings and 5 in answer.selection.indices
     assert not any(request.attention or request.visible_frames is not None for request in model.requests)
 
 

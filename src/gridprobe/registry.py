@@ -164,13 +164,14 @@ MODELS = Registry(
 """A backend's module or object has `load(argument, **options)`, and `cost_model(argument)` for `gridprobe plan`."""
 
 AUTO = "gridprobe.models.transformers"
-SHAPED = "cheaper small frames"
-"""What a family lacks that spends as many tokens on a small picture as on a large one."""
+MIXED = "texts, a look at single frames"
+"""What a family with linear attention lacks: transformers cannot copy its state for several texts, and what it has read
+is mixed."""
 
 
-def _auto(help: str, *lacks: str) -> Entry:
-    """A family that runs through transformers' own modules: it cannot fuse frames, nor recall them."""
-    return Entry(AUTO, help, extra="local", lacks=", ".join(("pairs", "probes from memory", *lacks)))
+def _auto(help: str, lacks: str = "") -> Entry:
+    """A family that runs through transformers' own modules."""
+    return Entry(AUTO, help, extra="local", lacks=lacks)
 
 
 FAMILIES = Registry(
@@ -178,18 +179,18 @@ FAMILIES = Registry(
     {
         "qwen3_vl": Entry("gridprobe.models.qwen3vl", "Qwen3-VL, all dense sizes", extra="local"),
         "qwen3_vl_moe": _auto("Qwen3-VL with experts (30B-A3B, 235B-A22B)"),
-        "qwen3_5": _auto("Qwen3.5, dense"),
+        "qwen3_5": _auto("Qwen3.5, dense", MIXED),
         "qwen2_5_vl": _auto("Qwen2.5-VL"),
         "glm4v": _auto("GLM-4.1V"),
         "video_llama_3": _auto("VideoLLaMA3"),
-        "internvl": _auto("InternVL3 and InternVL3.5, the checkpoints that end in -HF", SHAPED),
-        "llava_onevision": _auto("LLaVA-OneVision", SHAPED),
-        "llava_next_video": _auto("LLaVA-NeXT-Video", SHAPED),
-        "smolvlm": _auto("SmolVLM2", SHAPED),
-        "idefics3": _auto("Idefics3 and the first SmolVLM", SHAPED),
-        "gemma3": _auto("Gemma 3, from 4B on", SHAPED),
-        "gemma4": _auto("Gemma 4", SHAPED),
-        "minicpmv4_6": _auto("MiniCPM-V 4.6", SHAPED),
+        "internvl": _auto("InternVL3 and InternVL3.5, the checkpoints that end in -HF"),
+        "llava_onevision": _auto("LLaVA-OneVision"),
+        "llava_next_video": _auto("LLaVA-NeXT-Video"),
+        "smolvlm": _auto("SmolVLM2"),
+        "idefics3": _auto("Idefics3 and the first SmolVLM"),
+        "gemma3": _auto("Gemma 3, from 4B on"),
+        "gemma4": _auto("Gemma 4"),
+        "minicpmv4_6": _auto("MiniCPM-V 4.6", MIXED),
     },
 )
 """Checkpoints in a folder or on the Hugging Face hub, by the `model_type` of their config.json. A family's module has

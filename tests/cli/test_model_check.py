@@ -35,7 +35,7 @@ def found(model: MockModel, *, step: float = 0.001) -> dict[str, tuple[str, str]
 
 
 def test_a_good_model_passes() -> None:
-    checks = found(MockModel(from_frames))
+    checks = found(MockModel(from_frames, text=lambda request: {"a cat": 1.0}))
 
     assert {name: state for name, (state, _) in checks.items()} == dict.fromkeys(
         ("letters", "frames", "abilities", "speed"), "ok"
@@ -96,7 +96,9 @@ def test_what_is_lacking_is_said() -> None:
     checks = found(Limited(from_frames))
 
     assert checks["letters"][0] == "absent" and checks["letters"][1].startswith("only 5% of the probability is on the")
-    assert checks["abilities"][1].startswith("lacks probes from memory and pairs; ")
+    assert checks["abilities"][1].startswith(
+        "lacks a map from attention, a look at single frames of what was read, texts; "
+    )
     assert checks["abilities"][1].endswith("and as many for one of any other size")
 
 

@@ -31,9 +31,9 @@ def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[st
     answer = gp.ask(POOL, question, model=model, k=4, frames=3, effort="full", context="small")
 
     assert answer.choice in question.labels and answer.reached.by == "focus"
-    assert answer.selection.evidence is not None and answer.selection.evidence.kind == "probes"
+    assert answer.selection.evidence is not None and answer.selection.evidence.kind == "attention"
     assert answer.shown_native == answer.selection.kept == 3
-    assert answer.cost.overview.calls == 1 and answer.cost.probe.calls == 8 and answer.cost.focus.calls == 1
+    assert answer.cost.overview.calls == 1 and answer.cost.probe.calls == 1 and answer.cost.focus.calls == 1
     assert answer.cost.focus.visual_tokens > 0 < answer.cost.overview.flops
     assert answer.models[1] == model.identity
 

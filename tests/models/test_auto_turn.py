@@ -140,14 +140,6 @@ def test_other_families_are_refused(family: str, sentence: str, tmp_path: Path) 
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("asked", [{"attention": True}, {"visible_frames": (0,)}], ids=["attention", "visible_frames"])
-def test_questions_to_the_memory_of_frames_are_refused(asked: dict[str, Any], auto_model: Callable[[str], Any]) -> None:
-    request = shown(noise_pool(2), **asked)
-
-    with pytest.raises(UsageError, match=r"^this model cannot be questioned about its memory of frames; use probes="):
-        choose(auto_model("smolvlm"), [request])
-
-
 def test_too_long_a_request_is_refused(auto_model: Callable[[str], Any]) -> None:
     request = Request("word " * 8000, Choose(("A", "B")))
 

@@ -37,7 +37,7 @@ from gridprobe.models.qwen3vl.pricing import attention_flops, head_flops, prefil
 from gridprobe.models.wrappers import CachedModel
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe
-from gridprobe.selectors.gridprobe import NO_MEMORY
+from gridprobe.selectors.gridprobe import NO_ATTENTION
 from gridprobe.video import FramePool, FrameSize
 from gridprobe_world.embedded import Embedded, Vocabulary
 from scoring import like, noise_pool, shown
@@ -329,9 +329,9 @@ def test_without_a_memory_rows_and_columns_are_probed_and_a_note_says_so(plain: 
 
     found = GridProbe(plain, probes="attention").select(frames, FIRST)
 
-    assert NO_MEMORY in found.notes
+    assert NO_ATTENTION in found.notes
     fresh = GridProbe(plain, probes="fresh").select(frames, FIRST)
-    assert found.scores == pytest.approx(fresh.scores) and NO_MEMORY not in fresh.notes
+    assert found.scores == pytest.approx(fresh.scores) and NO_ATTENTION not in fresh.notes
     assert found.evidence is not None and found.evidence.kind == "probes" and len(found.probes) == 6
 
 
@@ -340,8 +340,8 @@ def test_a_session_on_a_model_without_memory_answers(plain: Qwen3VL) -> None:
         answer = session.ask(FIRST)
 
     assert answer.reached.overview is not None and answer.reached.overview.attention is None
-    assert answer.reached.by == "focus" and NO_MEMORY in answer.selection.notes
-    assert any(NO_MEMORY in warning for warning in answer.warnings)
+    assert answer.reached.by == "focus" and NO_ATTENTION in answer.selection.notes
+    assert any(NO_ATTENTION in warning for warning in answer.warnings)
 
 
 def test_a_memo_passes_memory_and_attention_on_and_keeps_them_apart(fresh: Qwen3VL) -> None:

@@ -65,7 +65,9 @@ def logprob_of(model: Auto, request: Request, tokens: Sequence[int]) -> float:
     """The log-probability of a text's tokens, from one pass without a cache; all tokens that end it count as one."""
     layout, ends = model._layout(request), model._generator.ends
     longer = replace(layout, ids=np.concatenate([layout.ids, np.array(tokens, dtype=np.int64)]))
-    logits = model._model(**model._inputs([PreparedRequest(0, request, longer)], Counter()), use_cache=False).logits[0]
+    logits = model._model(
+        **model._inputs([(PreparedRequest(0, request, longer), len(longer))], Counter()), use_cache=False
+    ).logits[0]
     rows = zip(tokens, logits[-len(tokens) - 1 : -1].double().log_softmax(-1), strict=True)
     return sum(float(row[list(ends if token in ends else [token])].logsumexp(-1)) for token, row in rows)
 

@@ -125,8 +125,9 @@ def _abilities(model: Model) -> Check:
     lacks = [
         what
         for what, can in (
-            ("probes from memory", model.capabilities.kv_reuse),
-            ("pairs", model.capabilities.frame_pairs),
+            ("a map from attention", model.capabilities.attention_map),
+            ("a look at single frames of what was read", model.capabilities.masks_frames),
+            ("texts", model.capabilities.generates),
         )
         if not can
     ]
@@ -135,7 +136,7 @@ def _abilities(model: Model) -> Check:
         f"{cost.visual_tokens / CHECK_FRAMES:g} tokens for a frame of {WIDTH}×{HEIGHT}" if cost.visual_tokens else ""
     )
     fixed = "and as many for one of any other size" if model.capabilities.tokens_per_image else ""
-    lacking = f"lacks {' and '.join(lacks)}" if lacks else "everything works"
+    lacking = f"lacks {', '.join(lacks)}" if lacks else "everything works"
     return Check("abilities", "ok", "; ".join(filter(None, (lacking, " ".join(filter(None, (tokens, fixed)))))))
 
 

@@ -461,7 +461,10 @@ class Capabilities:
     """What a model can do beyond choosing among labels, and what limits it."""
 
     kv_reuse: bool = False
-    """Whether it answers requests with `visible_frames`, from the KV cache of frames that it has read."""
+    """Whether it keeps the KV cache of frames that it has read, and answers requests with `visible_frames` from it."""
+    masks_frames: bool = False
+    """Whether these `visible_frames` may be some of the frames; else they are all, as with linear attention, which
+    mixes what it has read."""
     attention_map: bool = False
     """Whether it says how much the text looks at each frame."""
     generates: bool = False
@@ -578,9 +581,14 @@ def check_tasks(model: Model, requests: Sequence[Request]) -> None:
 
 
 def require_plain(request: Request) -> None:
-    """Refuse what only a model can do that has `kv_reuse` and `frame_pairs`."""
+    """Refuse what only a model can do that has `kv_reuse`, `attention_map` and `frame_pairs`."""
     if request.visible_frames is not None or request.attention:
         raise UsageError("this model cannot be questioned about its memory of frames; use probes=fresh")
+    require_single(request)
+
+
+def require_single(request: Request) -> None:
+    """Refuse what only a model can do that has `frame_pairs`."""
     if any(group.view.packing == "pairs" for group in request.groups):
         raise UsageError(
             'this model cannot fuse frames in pairs; use packing="single", as every preset but "paper" does'

@@ -58,6 +58,7 @@ class MockModel:
         self.identity = f"scripted:{name}"
         self.capabilities = Capabilities(
             kv_reuse=True,
+            masks_frames=True,
             attention_map=True,
             generates=text is not None,
             frame_multiple=priced_as.vision.frame_multiple,

@@ -118,7 +118,7 @@ def parts_of(parts: Parts) -> dict[str, Any]:
 
 
 Probes = Literal["fresh", "attention"]
-NO_MEMORY = "the model cannot question its memory of frames, so rows and columns were probed one by one"
+NO_ATTENTION = "the model does not say what it looks at, so rows and columns were probed one by one"
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class GridProbe(ByModel):
         """Make the map, and keep as many of its top frames as the budget says."""
         if self.probes == "fresh":
             return self._by_probes(pool, question)
-        if self.model.capabilities.kv_reuse:
+        if self.model.capabilities.attention_map:
             return self._by_attention(pool, question)
         selection = self._by_probes(pool, question)
-        return replace(selection, notes=(NO_MEMORY, *selection.notes))
+        return replace(selection, notes=(NO_ATTENTION, *selection.notes))
 
     def _by_probes(self, pool: FramePool, question: Question) -> Selection:
         """The paper: how confident the model is about each row and each column (eq. 1), multiplied (eq. 3)."""
@@ -171,7 +171,7 @@ class GridProbe(ByModel):
             request = replace(request, visible_frames=tuple(range(len(pool))))
         (answer,) = choose(self.model, [request])
         if answer.attention is None:
-            raise UsageError(f"the model {self.model.identity} does not say where its attention is; use probes=fresh")
+            raise UsageError(f"the model {self.model.identity} does not say what it looks at; use probes=fresh")
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=answer.attention, kind="attention")
         return self.top_of(evidence, pool, [answer])
 
@@ -180,11 +180,11 @@ class GridProbe(ByModel):
 
         The K frames that the question looks at most are asked by themselves, as the overview read them. Those from
         which the answer is more likely than not are kept. If there are none, no single frame decides the question, and
-        those it looks at are kept.
+        those it looks at are kept; so they are if the model cannot look at single frames of what it has read.
         """
         selection = self.with_overview(overview).select(pool, question)
         attention = selection.evidence
-        if attention is None or attention.kind != "attention":
+        if attention is None or attention.kind != "attention" or not self.model.capabilities.masks_frames:
             return selection
         candidates = top(attention.scores, min(attention.grid.k, len(pool)))
         prefix = overview_request(pool, question, self.small_view, keep_kv=True)

@@ -113,6 +113,8 @@ class LocalModel(ABC):
     """A model of transformers in this process."""
 
     capabilities: Capabilities
+    copies_prefix = False
+    """Whether each request that follows a prefix gets a copy of its keys and values."""
 
     def __init__(
         self,
@@ -209,7 +211,7 @@ class LocalModel(ABC):
             tokens=min(most, self._memory.worthwhile),
             copies=self._memory.copies(most) // self._memory.cache_bytes,
             kept=self.kept,
-            copying=share > 1,
+            copying=self.copies_prefix or share > 1,
         ):
             results.update(self._run(batch, work))
             report("model", len(results), len(jobs))

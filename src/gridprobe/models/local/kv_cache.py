@@ -92,6 +92,12 @@ COPIES_ON_CPU = 2**28
 CAUTION = 2
 """A pass is assumed to need this many times its activations: the allocator needs room, and attention has its own."""
 
+SCORES_ON_CPU, SCORES_ON_GPU = 2**24, 2**26
+"""The most entries of a mask, and attention scores of a layer, that are in memory at once; a text that needs more is
+read in parts, so that memory grows with its length and not with the square of it."""
+SHORTEST_PART = 16
+"""Tokens; the mask of so few is small after any prefix."""
+
 GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -99,6 +105,11 @@ GROUPS = (
 """Where control groups of versions 2 and 1 note their limit, what is used, and how much of that is a cache of files."""
 SMALL = 4096
 """A sequence of at most that many tokens runs without asking how much memory is free."""
+
+
+def most_scores(device: torch.device) -> int:
+    """The most attention scores that are in memory at once."""
+    return SCORES_ON_GPU if device.type == "cuda" else SCORES_ON_CPU
 
 
 @dataclass(frozen=True)

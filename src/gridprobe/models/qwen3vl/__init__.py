@@ -55,6 +55,7 @@ def cost_model(name: str, folder: Path | None) -> CostModel | None:
 def _cost_model(name: str, dims: ModelDims, *, price: Callable[[Request], Cost] | None, weights: int) -> CostModel:
     capabilities = Capabilities(
         kv_reuse=True,
+        masks_frames=True,
         attention_map=True,
         generates=True,
         frame_multiple=dims.vision.frame_multiple,

@@ -131,6 +131,7 @@ class Qwen3VL(LocalModel):
         """Only its own path through the model can question the KV cache of frames."""
         return Capabilities(
             kv_reuse=not self.plain,
+            masks_frames=not self.plain,
             attention_map=not self.plain,
             generates=True,
             frame_multiple=self._spec.multiple,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gridprobe._util import check_cancelled
-from gridprobe.models.local.kv_cache import steady_attention
+from gridprobe.models.local.kv_cache import SHORTEST_PART, most_scores, steady_attention
 from gridprobe.models.qwen3vl.blocks import (
     Block,
     attention_weights,
@@ -23,12 +23,6 @@ from gridprobe.models.qwen3vl.blocks import (
 )
 
 T = TypeVar("T")
-
-SCORES_ON_CPU, SCORES_ON_GPU = 2**24, 2**26
-"""The most entries of a mask, and attention scores of a layer, that are in memory at once; a text that needs more is
-read in parts, so that memory grows with its length and not with the square of it."""
-SHORTEST_PART = 16
-"""Tokens; the mask of so few is small after any prefix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +91,7 @@ class LanguageModel:
         self._language = model.model.language_model
         self._head = model.lm_head
         self._block = block
-        self._scores = SCORES_ON_GPU if self._device.type == "cuda" else SCORES_ON_CPU
+        self._scores = most_scores(self._device)
 
     def logits(self, pieces: Sequence[Piece]) -> Tensor:
         """Vocabulary logits after the last token of every piece, in float32."""

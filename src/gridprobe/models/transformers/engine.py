@@ -1,11 +1,15 @@
-"""Auto: scores requests with any vision-language model of transformers that `families.py` knows.
+"""Auto: scores requests with any vision-language model of transformers that `prompt.FAMILY` knows.
 
 A frame's vision features are computed once and used by every request that shows it at this size, where the model takes
-features; otherwise with each request. Nothing else is kept. Sequences are padded on the left and run in batches.
+features; otherwise with each pass that reads the frame. Sequences by themselves are padded on the left and run in
+batches. Frames that more questions will be asked about are read once, into a cache of transformers (`KeptPrefix`); each
+question goes on from a copy of it. Nothing here knows a family.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +19,16 @@ import torch
 import transformers
 from torch import Tensor
 
+from gridprobe._util import check_cancelled
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.base import Capabilities, Cost, CostModel, Request, Unit, require_plain
+from gridprobe.models.base import Capabilities, Cost, CostModel, Request, Unit, require_single
 from gridprobe.models.local.base import BatchResult, LocalModel
 from gridprobe.models.local.generate import MIN_MASS, Step
-from gridprobe.models.local.kv_cache import CAUTION, Cached
+from gridprobe.models.local.kv_cache import CAUTION, SHORTEST_PART, Cached, most_scores
 from gridprobe.models.local.layout import Batch, Layout, PreparedRequest, with_texts
 from gridprobe.models.local.loading import LoadOptions, opened, read, read_config
 from gridprobe.models.qwen3vl.blocks import resize
+from gridprobe.models.transformers.attention import Watch, layers_of, make_watchable, watched_layers, watching
 from gridprobe.models.transformers.pricing import (
     LanguagePrice,
     PicturePrice,
@@ -49,8 +55,72 @@ from gridprobe.video.frames import Pixels
 
 PATCHES_PER_TOKEN = 4
 """Patches of the vision tower for each visual token, roughly; limits how many pictures are encoded at once."""
+LEAST_ROW = 512
+"""Texts of that many tokens together share a row after any prefix; after a long one, half as many tokens as it has."""
 TYPES = frozenset({"mm_token_type_ids", "token_type_ids"})
 """Names under which models ask which tokens are visual."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptPrefix:
+    """Frames that were read, in a cache of transformers; a `Store` keeps it as it keeps tensors."""
+
+    cache: Any
+    tokens: int
+    ahead: int | None
+    """How far positions are ahead of the number of tokens, for models that count rows and columns of pictures."""
+
+    def copies(self, count: int) -> Any:
+        """A cache for that many texts, each of which goes on by itself."""
+        cache = copy(self.cache)
+        cache.layers = [deepcopy(layer) if _grows_in_place(layer) else copy(layer) for layer in cache.layers]
+        if count > 1:
+            cache.batch_repeat_interleave(count)
+        return cache
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes on the device."""
+        return sum(tensor.nbytes for layer in self.cache.layers for tensor in _tensors(layer))
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> "KeptPrefix":
+        """The same on a device."""
+        if all(tensor.device == device for layer in self.cache.layers for tensor in _tensors(layer)):
+            return self
+        cache = deepcopy(self.cache)
+        for layer in cache.layers:
+            for name, value in vars(layer).items():
+                setattr(layer, name, _moved(value, device))
+        return replace(self, cache=cache)
+
+    def cpu(self) -> "KeptPrefix":
+        """The same in the host's memory."""
+        return self.to(torch.device("cpu"))
+
+    def detach(self) -> "KeptPrefix":
+        """The same: nothing is trained here."""
+        return self
+
+
+def _grows_in_place(layer: Any) -> bool:
+    """Whether a layer of a cache writes into its tensors, as linear attention does; others make new ones."""
+    return hasattr(layer, "recurrent_states")
+
+
+def _tensors(layer: Any) -> Iterator[Tensor]:
+    """The tensors of a layer of a cache: keys and values, or the states of linear attention."""
+    for value in vars(layer).values():
+        values = value.values() if isinstance(value, dict) else [value]
+        yield from (each for each in values if isinstance(each, Tensor))
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """An attribute of a layer of a cache on a device."""
+    if isinstance(value, dict):
+        return {name: _moved(each, device) for name, each in value.items()}
+    if isinstance(value, torch.device):
+        return device
+    return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
 
 class Auto(LocalModel):
@@ -84,63 +154,231 @@ class Auto(LocalModel):
         self._tower = Tower(model, pictures, device=model.device, dtype=model.dtype)
         self._names = accepted(model.forward) | accepted(model.model.forward)
         self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
-        self.capabilities = Capabilities(
-            generates=pictures.family.writes,
-            frame_pairs=False,
-            frame_multiple=pictures.multiple,
-            tokens_per_image=pictures.picture_tokens,
+        self._text = text_config(model.config)
+        self._linear, self._full = _mixes(model.config), set(layers_of(self._text)) == {"full_attention"}
+        self._watchable = make_watchable(model.get_decoder())
+        self._watched = watched_layers(self._text)
+        self.copies_prefix = True
+        self.capabilities = replace(
+            _capabilities(model.config, pictures, weights=self._memory.weights, pass_bytes=self._memory.pass_bytes),
+            attention_map=self._watchable,
             context_tokens=self._context,
-            weight_bytes=self._memory.weights,
-            pass_bytes=self._memory.pass_bytes,
         )
 
     def _layout(self, request: Request) -> Layout:
         return self._composer.layout(request, picture_sizes(request, self._pictures.multiple))
 
     def _prompt_cost(self, job: PreparedRequest) -> Cost:
-        return price(self._language, job.layout, self._price_of)
+        return price(self._language, job, self._price_of)
 
     def _text_cost(self, job: PreparedRequest, tokens: int) -> Cost:
-        return price_text(self._language, tokens, known=len(job.layout))
+        return price_text(self._language, tokens, known=len(job.columns) + job.rest)
+
+    def _prepared(self, place: int, request: Request) -> PreparedRequest:
+        job = super()._prepared(place, request)
+        if self._linear and len(job.columns) < job.layout.prefix:
+            raise UsageError("linear attention mixes what it has read, so this model cannot look at some frames only")
+        if request.attention and not self._watchable:
+            raise UsageError("this model computes attention in a way that cannot be watched; use probes=fresh")
+        return job
 
     def _shares(self, job: PreparedRequest, often: int) -> bool:
-        return False
+        return job.layout.prefix > 0 and super()._shares(job, often)
 
     def _scores(self, batch: Batch) -> BatchResult:
         scores = BatchResult()
-        logits = self._model(**self._inputs(batch, scores.flops), use_cache=False, logits_to_keep=1).logits[:, -1]
-        scores.logits.update({job.place: row for job, row in zip(batch, logits.float(), strict=True)})
+        if alone := [job for job in batch if not job.shared]:
+            inputs = self._inputs([(job, len(job.layout)) for job in alone], scores.flops)
+            logits = self._model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
+            scores.logits.update({job.place: row for job, row in zip(alone, logits.float(), strict=True)})
+        for jobs in self._rows([job for job in batch if job.shared]):
+            watch = self._watch(jobs) if jobs[0].request.attention else None
+            if self._full and watch is None and len(jobs) > 1:
+                logits = self._side_by_side(jobs, scores.flops)
+            else:
+                logits, *_ = self._continue(jobs, scores.flops, watch)
+            scores.logits.update({job.place: row for job, row in zip(jobs, logits, strict=True)})
+            if watch is not None:
+                shares = watch.shares.tolist()
+                scores.attention.update({job.place: tuple(row) for job, row in zip(jobs, shares, strict=True)})
+        for job in batch:
+            scores.flops[job.place] += int(self._language.head)
         return scores
 
+    def _rows(self, shared: Batch) -> list[list[PreparedRequest]]:
+        """Jobs that follow one prefix in one pass; with linear attention each by itself."""
+        groups: dict[Hashable, list[PreparedRequest]] = {}
+        for job in shared:
+            groups.setdefault((job.prefix, job.request.attention, job.place if self._linear else 0), []).append(job)
+        rows = []
+        for jobs in groups.values():
+            most, tokens = max(LEAST_ROW, jobs[0].layout.prefix // 2), 0
+            for job in jobs:
+                if job is jobs[0] or tokens + job.rest > most:
+                    rows.append(list[PreparedRequest]())
+                    tokens = 0
+                rows[-1].append(job)
+                tokens += job.rest
+        return rows
+
+    def _watch(self, jobs: Batch) -> Watch:
+        device, layout = self._memory.device, jobs[0].layout
+        lengths = torch.tensor([job.rest for job in jobs], device=device)
+        return Watch(torch.from_numpy(layout.owners).to(device), len(layout.sizes), lengths, self._watched)
+
+    def _prefix(self, job: PreparedRequest, flops: Counter[int]) -> "KeptPrefix":
+        """The job's prefix: kept, or read now."""
+        kept = self.kept.get(job.prefix, self._memory.device)
+        if kept is None:
+            cache = transformers.DynamicCache(config=self._text)
+            inputs = self._inputs([(job, job.layout.prefix)], flops)
+            self._model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            ahead = getattr(self._model.model, "rope_deltas", None)
+            kept = KeptPrefix(cache, job.layout.prefix, None if ahead is None else int(ahead[0, 0]))
+            self.kept.put(job.prefix, kept)
+        return kept
+
+    def _side_by_side(self, jobs: Batch, flops: Counter[int]) -> Tensor:
+        """Logits after texts that follow one prefix, in one row, each as if it were alone; the prefix is not copied."""
+        prefix, device = self._prefix(jobs[0], flops), self._memory.device
+        ends = np.cumsum([job.rest for job in jobs])
+        places = np.concatenate([np.arange(job.rest) for job in jobs])
+        ids = np.concatenate([job.layout.ids[prefix.tokens :] for job in jobs])
+        seen = torch.zeros((len(ids), prefix.tokens + len(ids)), dtype=torch.bool)
+        for job, end in zip(jobs, ends, strict=True):
+            own = slice(end - job.rest, end)
+            seen[own, torch.from_numpy(job.columns)] = True
+            seen[own, prefix.tokens + end - job.rest : prefix.tokens + end] = torch.ones(job.rest, job.rest).tril() > 0
+            flops[job.place] += self._layers_after(job)
+        positions = torch.from_numpy(places)[None].to(device) + prefix.tokens + (prefix.ahead or 0)
+        more = self._more(torch.from_numpy(ids)[None].to(device), seen[None, None].to(device))
+        more["position_ids"] = positions if prefix.ahead is None else positions.expand(3, 1, -1)
+        check_cancelled("model")
+        keep = torch.from_numpy(ends - 1).to(device)
+        logits = self._model(**more, past_key_values=prefix.copies(1), use_cache=True, logits_to_keep=keep).logits[0]
+        return (logits if len(logits) == len(jobs) else logits[keep]).float()
+
+    def _layers_after(self, job: PreparedRequest) -> int:
+        """Operations of reading what follows a job's prefix, whose keys and values are there."""
+        seen = len(job.columns)
+        return int(self._language.layers(seen + job.rest, known=seen))
+
+    def _continue(
+        self, jobs: Batch, flops: Counter[int], watch: Watch | None = None
+    ) -> tuple[Tensor, Any, Tensor, list[int | None]]:
+        """Read what follows one prefix, each after a copy of it, padded on the right, where causal attention sees none.
+
+        Returns the logits after each, the cache, which tokens in it are no padding, and how far positions are ahead.
+        """
+        prefix, device = self._prefix(jobs[0], flops), self._memory.device
+        cache, known, length = prefix.copies(len(jobs)), prefix.tokens, max(job.rest for job in jobs)
+        ids = torch.full((len(jobs), length), self._filler, dtype=torch.long)
+        mask = torch.zeros((len(jobs), known + length), dtype=torch.long)
+        for row, job in enumerate(jobs):
+            ids[row, : job.rest] = torch.from_numpy(job.layout.ids[known:])
+            mask[row, torch.from_numpy(job.columns)] = 1
+            mask[row, known : known + job.rest] = 1
+            watched = self._language.watched * job.rest * (len(job.columns) + job.rest) if watch else 0
+            flops[job.place] += self._layers_after(job) + int(watched)
+        ids, mask = ids.to(device), mask.to(device)
+        with watching(watch):
+            logits = self._read(ids, mask, [job.rest - 1 for job in jobs], prefix, cache, watch)
+        return logits, cache, mask, [prefix.ahead] * len(jobs)
+
+    def _read(
+        self, ids: Tensor, mask: Tensor, last: Sequence[int], prefix: "KeptPrefix", cache: Any, watch: Watch | None
+    ) -> Tensor:
+        """Logits at the last token of each row.
+
+        A long text is read in parts, so that memory does not grow with its square.
+        """
+        rows, length = ids.shape
+        step = max(SHORTEST_PART, most_scores(ids.device) // (rows * mask.shape[1]))
+        logits: dict[int, Tensor] = {}
+        for start in range(0, length, step):
+            check_cancelled("model")
+            end = min(start + step, length)
+            here = sorted({place - start for place in last if start <= place < end})
+            if watch is not None:
+                watch.start = start
+            more = self._more(ids[:, start:end], mask[:, : prefix.tokens + end])
+            if prefix.ahead is not None:
+                places = torch.arange(start, end, device=ids.device) + prefix.tokens + prefix.ahead
+                more["position_ids"] = places.expand(3, rows, -1)
+            keep = torch.tensor(here, device=ids.device) if here else 1
+            out = self._model(**more, past_key_values=cache, use_cache=True, logits_to_keep=keep).logits
+            if out.shape[1] != len(here):  # some models give the logits after every token
+                out = out[:, here]
+            logits |= {
+                row: out[row, here.index(place - start)] for row, place in enumerate(last) if start <= place < end
+            }
+        return torch.stack([logits[row] for row in range(rows)]).float()
+
+    def _more(self, ids: Tensor, mask: Tensor) -> dict[str, Any]:
+        """What the model takes for text after what is in its cache."""
+        return {"input_ids": ids, "attention_mask": mask, **dict.fromkeys(TYPES & self._names, torch.zeros_like(ids))}
+
     def _begin_texts(self, batch: Batch, flops: Counter[int], *, texts: int, steps: int) -> tuple[Tensor, Step]:
-        inputs = self._inputs(batch, flops)
-        out = self._model(**inputs, use_cache=True, logits_to_keep=1)
-        cache, ahead = out.past_key_values, getattr(self._model.model, "rope_deltas", None)
+        for job in batch:
+            flops[job.place] += int(self._language.head)
+        alone = [job for job in batch if not job.shared]
+        groups = [*([alone] if alone else []), *self._rows([job for job in batch if job.shared])]
+        logits: dict[int, Tensor] = {}
+        caches: list[Cached] = []
+        for jobs in groups:
+            rows, cached = self._cached(jobs, flops)
+            cached.copies([texts] * len(jobs))
+            caches.append(cached)
+            logits |= {job.place: row for job, row in zip(jobs, rows, strict=True)}
+        where = {job.place: (group, row) for group, jobs in enumerate(groups) for row, job in enumerate(jobs)}
+        places = [where[job.place] for job in batch]
+
+        def step(tokens: Sequence[int], live: Sequence[int]) -> Tensor:
+            """Go on with some of the texts; text n is the one of request n // texts."""
+            states: dict[int, Tensor] = {}
+            for group, cached in enumerate(caches):
+                mine = [number for number in live if places[number // texts][0] == group]
+                if mine:
+                    own = [places[number // texts][1] * texts + number % texts for number in mine]
+                    order = sorted(range(len(mine)), key=own.__getitem__)
+                    rows = cached.step([tokens[live.index(mine[i])] for i in order], [own[i] for i in order])
+                    states |= {mine[i]: row for i, row in zip(order, rows, strict=True)}
+            return torch.stack([states[number] for number in live])
+
+        return torch.stack([logits[job.place] for job in batch]), step
+
+    def _cached(self, jobs: Batch, flops: Counter[int]) -> tuple[Tensor, Cached]:
+        """Read requests that share a prefix, or none: the logits after each, and their cache, to go on with."""
+        if jobs[0].shared:
+            logits, cache, mask, ahead = self._continue(jobs, flops)
+        else:
+            inputs = self._inputs([(job, len(job.layout)) for job in jobs], flops)
+            out = self._model(**inputs, use_cache=True, logits_to_keep=1)
+            cache, mask, logits = out.past_key_values, inputs["attention_mask"], out.logits[:, -1].float()
+            deltas = getattr(self._model.model, "rope_deltas", None)
+            ahead = [None] * len(jobs) if deltas is None else deltas[:, 0].tolist()
 
         def forward(ids: Tensor, mask: Tensor, numbers: Tensor, rows: Sequence[int]) -> Tensor:
-            more: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
-            more |= dict.fromkeys(TYPES & self._names, torch.zeros_like(ids))
-            if ahead is not None:
-                more["position_ids"] = (numbers + ahead[list(rows)]).expand(3, -1, -1)
+            more = self._more(ids, mask)
+            if ahead[0] is not None:
+                shifts = torch.tensor([ahead[row] for row in rows], device=ids.device)[:, None]
+                more["position_ids"] = (numbers + shifts).expand(3, -1, -1)
             logits: Tensor = self._model(**more, past_key_values=cache, use_cache=True).logits
             return logits
 
-        cached = Cached(forward, cache, inputs["attention_mask"])
-        cached.copies([texts] * len(batch))
-        return out.logits[:, -1].float(), cached.step
+        return logits, Cached(forward, cache, mask)
 
-    def _inputs(self, batch: Batch, flops: Counter[int]) -> dict[str, Any]:
-        """What the model takes for a batch; `flops` counts what is computed."""
-        for job in batch:
-            flops[job.place] += int(self._language(len(job.layout)))
-        length = max(len(job.layout) for job in batch)
-        ids = torch.full((len(batch), length), self._filler, dtype=torch.long)
-        mask = torch.zeros((len(batch), length), dtype=torch.long)
-        for row, job in enumerate(batch):
-            ids[row, length - len(job.layout) :] = torch.from_numpy(job.layout.ids)
-            mask[row, length - len(job.layout) :] = 1
+    def _inputs(self, parts: Sequence[tuple[PreparedRequest, int]], flops: Counter[int]) -> dict[str, Any]:
+        """What the model takes for the first tokens of each job; `flops` counts what is computed."""
+        length = max(tokens for _, tokens in parts)
+        ids = torch.full((len(parts), length), self._filler, dtype=torch.long)
+        mask = torch.zeros((len(parts), length), dtype=torch.long)
+        for row, (job, tokens) in enumerate(parts):
+            flops[job.place] += int(self._language.layers(tokens))
+            ids[row, length - tokens :] = torch.from_numpy(job.layout.ids[:tokens])
+            mask[row, length - tokens :] = 1
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **self._types(ids, mask)}
-        inputs |= self._vision_inputs(batch, flops)
+        inputs |= self._vision_inputs([job for job, _ in parts], flops)
         if hasattr(self._model.model, "rope_deltas"):
             self._model.model.rope_deltas = None  # left over from the call before, it would shift positions
         return {name: self._placed(value) for name, value in inputs.items() if name in self._names}
@@ -199,7 +437,7 @@ class Auto(LocalModel):
 
 def picture_sizes(request: Request, multiple: int) -> list[Size]:
     """Width and height of the picture of every unit."""
-    require_plain(request)
+    require_single(request)
     fitted = [group.size(multiple) for group in request.groups]
     return [fitted[unit.group] for unit in request.units]
 
@@ -297,16 +535,29 @@ def cost_model(name: str, folder: Path) -> CostModel:
     def request_price(request: Request) -> Cost:
         layout = composer.layout(request, picture_sizes(request, pictures.multiple))
         text = partial(price_text, language, known=len(layout))
-        return with_texts(price(language, layout, tower), request.task, text)
+        return with_texts(price(language, PreparedRequest(0, request, layout), tower), request.task, text)
 
-    return CostModel(
-        name,
-        Capabilities(
-            generates=pictures.family.writes,
-            frame_pairs=False,
-            frame_multiple=pictures.multiple,
-            weight_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
-            pass_bytes=CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES),
-        ),
-        request_price,
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    pass_bytes = CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES)
+    capabilities = _capabilities(config, pictures, weights=weights, pass_bytes=pass_bytes)
+    return CostModel(name, capabilities, request_price)
+
+
+def _capabilities(config: Any, pictures: Pictures, *, weights: int, pass_bytes: int) -> Capabilities:
+    """What a model can do, by its configuration."""
+    return Capabilities(
+        kv_reuse=True,
+        masks_frames=not _mixes(config),
+        attention_map=True,
+        generates=pictures.family.writes,
+        frame_pairs=False,
+        frame_multiple=pictures.multiple,
+        tokens_per_image=pictures.picture_tokens,
+        weight_bytes=weights,
+        pass_bytes=pass_bytes,
     )
+
+
+def _mixes(config: Any) -> bool:
+    """Whether some layers have linear attention, which mixes what it has read."""
+    return any("linear" in kind for kind in layers_of(text_config(config)))

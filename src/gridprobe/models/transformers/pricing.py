@@ -25,7 +25,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gridprobe.errors import ModelError
 from gridprobe.models.base import Cost
-from gridprobe.models.local.layout import Layout
+from gridprobe.models.local.layout import PreparedRequest
+from gridprobe.models.transformers.attention import watched_layers
 from gridprobe.models.transformers.prompt import Pictures, Size
 
 # Vision features of pictures, each computed once, and the form in which a model takes them back.
@@ -111,19 +112,31 @@ class LanguagePrice:
     """The vocabulary projection at one position."""
     published: tuple[float, float]
     """By the published convention: for each token, and for each pair of tokens."""
+    watched: float = 0.0
+    """For each pair of a token that is watched and one it may look at: the scores of all layers that count."""
 
-    def __call__(self, tokens: int) -> float:
-        """By the honest convention, in whole operations."""
-        return float(round(self.linear * tokens + self.pairs * tokens * (tokens + 1) / 2 + self.head))
+    def layers(self, tokens: int, *, known: int = 0) -> float:
+        """The layers by the honest convention, in whole operations; the first `known` tokens were read before."""
+        pairs = tokens * (tokens + 1) - known * (known + 1)
+        return float(round(self.linear * (tokens - known) + self.pairs * pairs / 2))
 
     def by_paper(self, tokens: int) -> float:
         """By the published convention."""
         return self.published[0] * tokens + self.published[1] * float(tokens) ** 2
 
 
-def price(language: LanguagePrice, layout: Layout, pictures: Callable[[Sequence[Size]], float]) -> Cost:
-    """What a request costs by itself; `pictures` prices the vision tower."""
-    flops = language(len(layout)) + pictures(layout.sizes)
+def price(language: LanguagePrice, job: PreparedRequest, pictures: Callable[[Sequence[Size]], float]) -> Cost:
+    """What a request costs by itself; `pictures` prices the vision tower.
+
+    One with `visible_frames` finds the KV cache of all frames there.
+    """
+    layout, rest, known = job.layout, job.rest, len(job.columns)
+    watched = language.watched * rest * (known + rest) if job.request.attention else 0.0
+    if job.request.visible_frames is not None:
+        flops = language.layers(known + rest, known=known) + language.head + watched
+        paper = language.by_paper(known + rest) - language.by_paper(known)
+        return Cost(calls=1, tokens=rest, flops=flops, flops_paper=paper, flops_computed=flops)
+    flops = language.layers(len(layout)) + language.head + pictures(layout.sizes) + watched
     return Cost(
         calls=1,
         tokens=len(layout),
@@ -137,7 +150,7 @@ def price(language: LanguagePrice, layout: Layout, pictures: Callable[[Sequence[
 def price_text(language: LanguagePrice, tokens: int, *, known: int) -> Cost:
     """What a text of this many tokens costs after `known` ones that were read."""
     end = known + tokens - 1
-    flops = language(end) - language(known) + (tokens - 1) * language.head
+    flops = language.layers(end, known=known) + (tokens - 1) * language.head
     paper = language.by_paper(end) - language.by_paper(known)
     return Cost(tokens=tokens, flops=flops, flops_paper=paper, flops_computed=flops)
 
@@ -158,8 +171,9 @@ def language_price(config: Any) -> LanguagePrice:
     short, long = LENGTHS
     few, many = (_decoder_flops(shell.get_decoder(), tokens) for tokens in LENGTHS)
     pairs = (many / long - few / short) / (long - short)
-    head = shell.get_output_embeddings().weight
-    return LanguagePrice(few / short - pairs * short, pairs, 2.0 * head.numel(), _published(text_config(config)))
+    head, text = shell.get_output_embeddings().weight, text_config(config)
+    watched = 2.0 * len(watched_layers(text)) * text.num_attention_heads * _head_dim(text)
+    return LanguagePrice(few / short - pairs * short, pairs, 2.0 * head.numel(), _published(text), watched)
 
 
 @torch.inference_mode()
