@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from gridprobe.importance import Grid
-from gridprobe.models import FrameGroup, Model, Request, View, choose, load_model
+from gridprobe.models import FrameGroup, Request, View, choose, load_model
+from gridprobe.models.local.base import LocalModel
 from gridprobe.models.transformers.engine import load_engine
 from gridprobe.video import FrameSize
 from gridprobe_world.dataset import items, pool_of
@@ -55,7 +56,7 @@ def stages(cells: int, count: int) -> dict[str, tuple[list[Request], list[Reques
 
 
 def timed(
-    model: Model, before: list[Request], requests: list[Request], forget: Callable[[], None]
+    model: LocalModel, before: list[Request], requests: list[Request], forget: Callable[[], None]
 ) -> tuple[float, float]:
     """CPU seconds of the requests, and a sum of what was answered."""
     forget()
@@ -75,7 +76,8 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=144)
     arguments = parser.parse_args()
     embedded = load_model(f"embedded:{arguments.model}", device=arguments.device)
-    assert isinstance(embedded, Embedded)
+    assert isinstance(embedded, Embedded) and isinstance(embedded.engine, LocalModel)
+    own_engine: LocalModel = embedded.engine
     folder = SHIPPED / arguments.model
     general = load_engine(arguments.model, folder, device=arguments.device, min_letter_mass=0.0, time=words)
     print("| stage | engine for Qwen3-VL, s | for all families, s | ratio | confidences |\n|---|---:|---:|---:|---|")
@@ -83,7 +85,7 @@ def main() -> None:
         seconds: dict[str, list[float]] = {"own": [], "general": []}
         answers: dict[str, float] = {}
         for _ in range(arguments.rounds):
-            for key, model in (("own", embedded.engine), ("general", general)):
+            for key, model in (("own", own_engine), ("general", general)):
                 took, answers[key] = timed(model, before, requests, model.kept.clear)
                 seconds[key].append(took)
         own, other = min(seconds["own"]), min(seconds["general"])

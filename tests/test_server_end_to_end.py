@@ -50,7 +50,7 @@ class TestAsk:
     def test_json_names_the_rung_and_counts_what_is_not_priced(self, clip: Path) -> None:
         with serving(Fake()) as url:
             prices = ("--load", "price_in=2.5", "--load", "price_out=10")
-            done = run("ask", clip, *OPTIONS, "--model", url, "--json", *prices)
+            done = run("ask", clip, *OPTIONS, "--model", url, "--json", "--effort", "full", *prices)
 
         answer = json.loads(done.stdout)
         assert answer["models"]["answerer"].endswith("#fake@fake-1;ids")
@@ -99,7 +99,7 @@ class TestEvaluation:
     """users.md M02 and E01: a server that dies in the middle costs time, not questions."""
 
     def evaluation(self, folder: Path, server: object) -> Evaluation:
-        settings = Options.from_preset("default", k=2, probes="fresh")
+        settings = Options.from_preset("default", k=2, probes="fresh", effort="full")
         setup = settings.resolve(model=server)
         benchmark = toy_benchmark(folder / "data", videos=3, questions=4)
         return Evaluation(benchmark, folder / "run", setup=setup, pool=PoolOptions(workers=0))

@@ -3,7 +3,7 @@
 import base64
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +23,14 @@ from gridprobe.video import FramePool
 class AnswerCost:
     """What overview, probing and focused pass cost, and what all frames would have cost."""
 
-    probe: Cost
-    focus: Cost
-    baseline: Cost
+    probe: Cost = field(default_factory=Cost)
+    focus: Cost = field(default_factory=Cost)
+    baseline: Cost = field(default_factory=Cost)
     """One pass of the answering model over the whole pool at full size."""
     overview: Cost = field(default_factory=Cost)
+
+    def __add__(self, other: "AnswerCost") -> "AnswerCost":
+        return AnswerCost(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @cached_property
     def total(self) -> Cost:
@@ -59,10 +62,13 @@ class AnswerCost:
 class Seconds:
     """Wall-clock time of the stages; loading a model is not counted."""
 
-    decode: float
-    probe: float
-    focus: float
+    decode: float = 0.0
+    probe: float = 0.0
+    focus: float = 0.0
     overview: float = 0.0
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        return Seconds(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
     def total(self) -> float:

@@ -109,29 +109,6 @@ class Kept:
     """What is shown next to them."""
 
 
-@dataclass
-class _Bill:
-    """What the stages took."""
-
-    overview: Cost = field(default_factory=Cost)
-    probe: Cost = field(default_factory=Cost)
-    focus: Cost = field(default_factory=Cost)
-    seconds: Seconds = field(default_factory=lambda: Seconds(0.0, 0.0, 0.0))
-
-    def time(self, **stages: float) -> None:
-        """Note how long some stages took."""
-        self.seconds = replace(self.seconds, **stages)
-
-    def add(self, answer: Answer) -> None:
-        """Add what another answer took."""
-        cost, own, more = answer.cost, self.seconds, answer.seconds
-        self.overview += cost.overview
-        self.probe += cost.probe
-        self.focus += cost.focus
-        self.time(decode=own.decode + more.decode, probe=own.probe + more.probe)
-        self.time(focus=own.focus + more.focus, overview=own.overview + more.overview)
-
-
 @dataclass(eq=False)
 class _Asking:
     """One question about one video."""
@@ -150,7 +127,10 @@ class _Asking:
     """Whether an answer of the overview gets a map."""
     second: bool = False
     """Whether this is a second look, for which there is no overview to fall back on."""
-    bill: _Bill = field(default_factory=_Bill)
+    cost: AnswerCost = field(default_factory=AnswerCost)
+    """What the stages so far cost."""
+    seconds: Seconds = field(default_factory=Seconds)
+    """How long they took."""
 
     def answer(self) -> Answer:
         """The method, from the overview to the focused pass."""
@@ -203,8 +183,8 @@ class _Asking:
         posterior, seconds = timed(lambda: self._ask(plan.model, show, before=before))
         overview = Overview(pool, posterior, decoding, seconds)
         stage = "focus" if plan.effort == "all" else "overview"
-        setattr(self.bill, stage, posterior.cost)
-        self.bill.time(decode=decoding, **{stage: seconds})
+        self.cost += AnswerCost(**{stage: posterior.cost})
+        self.seconds += Seconds(decode=decoding, **{stage: seconds})
         announce("overview", overview)
         return overview
 
@@ -247,9 +227,8 @@ class _Asking:
         frames = video.frames(plan.in_order(selection), plan.size_of(plan.shown, selection.kept))
         others = plan.others(selection, frames, lambda at, size: video.lazy(size).take(at))
         kept = Kept(pool, selection, frames, others)
-        self.bill.probe = selection.cost
-        decoding = own_seconds() - start - probing + (overview.decoding if overview else 0.0)
-        self.bill.time(probe=probing, decode=decoding)
+        self.cost += AnswerCost(probe=selection.cost)
+        self.seconds += Seconds(probe=probing, decode=own_seconds() - start - probing)
         announce("kept", kept)
         return kept
 
@@ -313,10 +292,11 @@ class _Asking:
         segments = hot_stretches(kept.selection.scores, video.info.duration or kept.pool.times[-1])
         closer, opening = timed(lambda: video.within(segments))
         plan = replace(self.plan, sampling=replace(self.plan.sampling, segments=segments), refine=False)
-        asking = replace(self, plan=plan, video=closer, second=True, show_map=False, bill=_Bill())
+        asking = replace(self, plan=plan, video=closer, second=True, show_map=False)
+        asking.cost, asking.seconds = AnswerCost(), Seconds()
         answer = asking.answer()
-        self.bill.add(answer)
-        self.bill.time(decode=self.bill.seconds.decode + opening)
+        self.cost += replace(answer.cost, baseline=Cost())
+        self.seconds += replace(answer.seconds, decode=answer.seconds.decode + opening)
         return replace(answer, reached=replace(answer.reached, by="refined", stretches=segments))
 
     def _refined(self, closer: Answer, overview: Overview | None) -> Answer:
@@ -324,8 +304,8 @@ class _Asking:
         return replace(
             closer,
             reached=replace(closer.reached, overview=overview.posterior if overview else None),
-            cost=AnswerCost(self.bill.probe, self.bill.focus, closer.cost.baseline, self.bill.overview),
-            seconds=self.bill.seconds,
+            cost=replace(self.cost, baseline=closer.cost.baseline),
+            seconds=self.seconds,
             settings=self.plan.describe(),
         )
 
@@ -337,13 +317,13 @@ class _Asking:
         show = partial(self.plan.focus_request, kept.frames, others=kept.others, keep_kv=every)
         before = overview.posterior.labels if overview else ()
         posterior, seconds = timed(lambda: self._ask(self.plan.answerer, show, before=before))
-        self.bill.focus += posterior.cost
-        self.bill.time(focus=self.bill.seconds.focus + seconds)
+        self.cost += AnswerCost(focus=posterior.cost)
+        self.seconds += Seconds(focus=seconds)
         return posterior
 
     def _answer(self, overview: Overview | None, kept: Kept, focused: Posterior | None = None) -> Answer:
         """The answer with its bill; without `focused` it is the overview's."""
-        plan, bill, posterior = self.plan, self.bill, focused or (overview.posterior if overview else None)
+        plan, posterior = self.plan, focused or (overview.posterior if overview else None)
         assert posterior is not None
         if plan.effort == "all":
             overview, focused = None, posterior
@@ -359,8 +339,8 @@ class _Asking:
             question=self.question,
             posterior=posterior,
             selection=kept.selection,
-            cost=AnswerCost(bill.probe, bill.focus, self._baseline(), bill.overview),
-            seconds=bill.seconds,
+            cost=replace(self.cost, baseline=self._baseline()),
+            seconds=self.seconds,
             pool=kept.pool,
             frames=kept.frames,
             models=(plan.models, plan.answerer.identity),

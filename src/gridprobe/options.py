@@ -553,6 +553,8 @@ class Plan:
         pool = frames_at(range(count), self.pool_size(count))
         every = FrameGroup(frames_at(range(count), self.size_of(self.view, count)), self.view)
         whole = self.answerer.cost(Request.about(question, [every], prompt_order=self.prompt_order))
+        if whole.calls > 1:  # the model cannot read all frames at full size in one pass
+            return self
         model = CostModel(self.model.identity, self.model.capabilities, self.model.cost)
         (overview,) = choose(model, [overview_request(pool, question, self.overview)])
         mapping = self.selector.with_model(model).with_overview(overview).select(pool, question).cost

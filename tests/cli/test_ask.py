@@ -16,7 +16,7 @@ from videos import numbered_video
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ask") / "clip.mp4"
-    numbered_video(path, 100)
+    numbered_video(path, 100, size=(640, 384))
     return path
 
 

@@ -130,10 +130,10 @@ def test_a_text_that_sees_some_frames_sees_no_others(model: Auto) -> None:
     other = noise_pool(5, width=96, height=64, seed=9)
     changed = replace(POOL, data=np.concatenate([POOL.pixels[:2], other.pixels[2:]]), source="changed")
 
-    def answers(**seen: tuple[int, ...]) -> list[Posterior]:
-        return choose(model, [shown(pool, QUESTIONS[0], LABELS, **seen) for pool in (POOL, changed)])
+    def answers(seen: tuple[int, ...]) -> list[Posterior]:
+        return choose(model, [shown(pool, QUESTIONS[0], LABELS, visible_frames=seen) for pool in (POOL, changed)])
 
-    (one, two), (all_one, all_two) = answers(visible_frames=(0, 1)), answers(visible_frames=(0, 1, 2, 3, 4))
+    (one, two), (all_one, all_two) = answers((0, 1)), answers((0, 1, 2, 3, 4))
 
     assert one.logprobs == pytest.approx(two.logprobs, abs=1e-4)
     assert all_one.logprobs != pytest.approx(all_two.logprobs, abs=1e-3)

@@ -336,7 +336,7 @@ def test_without_a_memory_rows_and_columns_are_probed_and_a_note_says_so(plain: 
 
 
 def test_a_session_on_a_model_without_memory_answers(plain: Qwen3VL) -> None:
-    with Session(noise_pool(9), model=plain, k=3) as session:
+    with Session(noise_pool(9), model=plain, k=3, effort="full") as session:
         answer = session.ask(FIRST)
 
     assert answer.reached.overview is not None and answer.reached.overview.attention is None

@@ -48,7 +48,8 @@ def model(family: str, auto_model: Callable[[str], Model]) -> Auto:
 
 @torch.inference_mode()
 def generated(model: Auto, request: Request) -> list[int]:
-    given = model._inputs([PreparedRequest(0, request, model._layout(request))], Counter())
+    layout = model._layout(request)
+    given = model._inputs([(PreparedRequest(0, request, layout), len(layout))], Counter())
     out = model._model.generate(
         **given,
         max_new_tokens=LIMIT,

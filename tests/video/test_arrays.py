@@ -95,7 +95,9 @@ def test_a_question_about_arrays() -> None:
         return {"A": 0.9 if any(read_number(frame) == 5 for frame in shown) else 0.5, "B": 0.1}
 
     pool = FramePool.from_arrays(FRAMES, fps=2)
-    answer = gp.ask(pool, gp.Question("Where?", options=["a", "b"]), model=gp.MockModel(observe), k=3, frames=1)
+    answer = gp.ask(
+        pool, gp.Question("Where?", options=["a", "b"]), model=gp.MockModel(observe), k=3, frames=1, effort="full"
+    )
     assert answer.selection.timestamps == (2.5,)
     assert answer.to_dict()["video"] is None
 

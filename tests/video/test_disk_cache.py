@@ -76,7 +76,7 @@ def test_asking_again_after_a_restart_decodes_nothing(
 
     def ask() -> tuple[gp.Answer, gp.MockModel]:
         model = gp.MockModel(lambda request: {"A": 99.0, "B": float(request.groups[0].frames.pixels[..., 0].mean())})
-        return gp.ask(clip, question, model=model, k=5), model
+        return gp.ask(clip, question, model=model, k=5, effort="full"), model
 
     answer, model = ask()
     no_decoder(monkeypatch)
@@ -89,7 +89,7 @@ def test_asking_again_after_a_restart_decodes_nothing(
             assert np.array_equal(mine.frames.pixels, theirs.frames.pixels)
     assert len(model.requests[-1].groups) == 2, "the kept frames, and all others"
     with pytest.raises(AssertionError):
-        gp.ask(clip, question, model=model, k=5, limits=VideoLimits(cache=0))
+        gp.ask(clip, question, model=model, k=5, effort="full", limits=VideoLimits(cache=0))
     assert (folder / "frames").is_dir()
 
 

@@ -61,13 +61,6 @@ class ModelWrapper:
 # Each request is computed once.
 
 
-@dataclass(frozen=True)
-class _Entry:
-    response: Response
-    seconds: float
-    """The response's time: an equal share of its call."""
-
-
 class CachedModel(ModelWrapper):
     """The same model, but each request is computed once; the least recently used responses are dropped first.
 
@@ -79,7 +72,8 @@ class CachedModel(ModelWrapper):
             raise UsageError(f"a memo needs room for at least 1 answer, got {capacity}")
         super().__init__(model)
         self._capacity = capacity
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Response, float]] = OrderedDict()
+        """Responses with their seconds: an equal share of their call."""
         self.hits = 0
         """How many requests were answered without asking the model."""
         self.saved = 0.0
@@ -97,9 +91,9 @@ class CachedModel(ModelWrapper):
         repeated = [key for place, key in enumerate(keys) if key in entries or key in keys[:place]]
         entries.update(zip(missing, fresh, strict=True))
         self.hits += len(repeated)
-        self.saved += sum(entries[key].seconds for key in repeated)
+        self.saved += sum(entries[key][1] for key in repeated)
         self._remember(entries)
-        return [entries[key].response for key in keys]
+        return [entries[key][0] for key in keys]
 
     def _key(self, request: Request) -> Hashable:
         """Everything a response depends on. Equal frame keys mean equal pixels."""
@@ -113,15 +107,15 @@ class CachedModel(ModelWrapper):
         )
         return self.identity, question, tuple((group.frames.keys, group.view) for group in request.groups)
 
-    def _ask(self, requests: Sequence[Request]) -> list[_Entry]:
+    def _ask(self, requests: Sequence[Request]) -> list[tuple[Response, float]]:
         if not requests:
             return []
         start = time.perf_counter()
         responses = self._model.run(requests)
         each = (time.perf_counter() - start) / len(requests)
-        return [_Entry(response, each) for response in responses]
+        return [(response, each) for response in responses]
 
-    def _remember(self, entries: dict[Hashable, _Entry]) -> None:
+    def _remember(self, entries: dict[Hashable, tuple[Response, float]]) -> None:
         self._entries.update(entries)
         for key in entries:
             self._entries.move_to_end(key)

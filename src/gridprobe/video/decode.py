@@ -35,7 +35,6 @@ from gridprobe.video.sampling import (
     Precision,
     SampleSpec,
     Sampling,
-    Timeline,
     end_of_stream,
     linspace_numbers,
     make_plan,
@@ -386,19 +385,19 @@ def open_file(file: VideoFile, spec: SampleSpec) -> FileStream:
     with unchanged(file), open_source() as source:
         frame = first_frame(source)
         info, clock = describe(source, frame), FrameClock.of(source, frame)
-        info, timeline = _measure(source, clock, info, again=open_source, whole=spec.sampling == "linspace")
-        targets, cell = _targets(clock, info, timeline, spec), spec.cell(info.duration or 0.0)
+        info, pts_list = _measure(source, clock, info, again=open_source, whole=spec.sampling == "linspace")
+        targets, cell = _targets(clock, info, pts_list, spec), spec.cell(info.duration or 0.0)
         plan = make_plan(source, clock, targets, precision=spec.precision, cell=cell)
     return FileStream(file, info, clock, plan, spec, used=time.monotonic() - deadline.started)
 
 
 def _measure(
     source: Source, clock: FrameClock, info: VideoInfo, *, again: Opener, whole: bool
-) -> tuple[VideoInfo, Timeline | None]:
+) -> tuple[VideoInfo, list[int] | None]:
     """Find where the video really ends: from its last second if possible, else by reading every packet.
 
-    Where FFmpeg lists the packets as it reads them, reading the last ones first would slow later seeks down, so the
-    file is opened again.
+    Reading every packet also gives the pts of all frames. Where FFmpeg lists the packets as it reads them, reading the
+    last ones first would slow later seeks down, so the file is opened again.
     """
     if info.duration_header and not clock.counted and not whole:
         with nullcontext(source) if source.is_indexed else again() as reading:
@@ -406,13 +405,13 @@ def _measure(
         if end is not None and end > clock.start:
             return replace(info, duration_found=clock.seconds(end)), None
     with again() as reading:
-        timeline = scan(reading, clock)
-    return replace(info, duration_found=clock.seconds(timeline.end), frames_found=len(timeline.pts)), timeline
+        pts_list, end = scan(reading, clock)
+    return replace(info, duration_found=clock.seconds(end), frames_found=len(pts_list)), pts_list
 
 
-def _targets(clock: FrameClock, info: VideoInfo, timeline: Timeline | None, spec: SampleSpec) -> list[int]:
-    if spec.sampling == "linspace" and timeline is not None:
-        return [timeline.pts[number] for number in linspace_numbers(len(timeline.pts), spec.num_frames)]
+def _targets(clock: FrameClock, info: VideoInfo, pts_list: list[int] | None, spec: SampleSpec) -> list[int]:
+    if spec.sampling == "linspace" and pts_list is not None:
+        return [pts_list[number] for number in linspace_numbers(len(pts_list), spec.num_frames)]
     return [clock.at(time) for time in spec.moments(info.duration or 0.0)]
 
 

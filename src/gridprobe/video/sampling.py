@@ -148,14 +148,6 @@ class FrameClock:
         return self.start + math.floor(seconds / self.time_base + 1e-6)
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
-    """The pts of all frames in display order, and the pts at which the last one ends."""
-
-    pts: list[int]
-    end: int
-
-
 @dataclass(frozen=True)
 class Anchor:
     """Where to start decoding for a target: seek to pts `seek`, then skip packets up to the keyframe at pts `key`."""
@@ -168,8 +160,8 @@ START = Anchor()
 """The beginning of the file, used if no keyframe is found."""
 
 
-def scan(source: Source, clock: FrameClock) -> Timeline:
-    """Read every packet of the video."""
+def scan(source: Source, clock: FrameClock) -> tuple[list[int], int]:
+    """Read every packet: the pts of all frames in display order, and the pts at which the last one ends."""
     pts_list: list[int] = []
     end = clock.start
     for packet in source.packets():
@@ -184,7 +176,7 @@ def scan(source: Source, clock: FrameClock) -> Timeline:
             end = max(end, pts + frame_duration(source, clock, packet.duration))
     if not pts_list:
         raise VideoError(f"{source.file.name}: no frame can be read; the file is damaged or incomplete")
-    return Timeline(sorted(set(pts_list)), end)
+    return sorted(set(pts_list)), end
 
 
 def end_of_stream(source: Source, clock: FrameClock, near: int) -> int | None:

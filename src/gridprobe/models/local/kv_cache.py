@@ -17,14 +17,16 @@ from gridprobe.errors import TooLarge
 
 
 class Store:
-    """Tensors by key. What no longer fits on the device moves to the host's memory, and is dropped from there.
+    """Tensors by key, or what has `nbytes`, `to`, `cpu` and `detach` as tensors have.
+
+    What no longer fits on the device moves to the host's memory, and is dropped from there.
 
     Whether a tensor is still there changes what a call costs, never what it returns.
     """
 
     def __init__(self, limit: int, *, host_limit: int = 0) -> None:
         self._limits = (limit, host_limit)
-        self._tiers: tuple[OrderedDict[Hashable, Tensor], ...] = (OrderedDict(), OrderedDict())
+        self._tiers: tuple[OrderedDict[Hashable, Any], ...] = (OrderedDict(), OrderedDict())
         self._bytes = [0, 0]
 
     def __len__(self) -> int:
@@ -38,7 +40,7 @@ class Store:
         """Bytes held on the device and on the host."""
         return self._bytes[0], self._bytes[1]
 
-    def get(self, key: Hashable, device: torch.device) -> Tensor | None:
+    def get(self, key: Hashable, device: torch.device) -> Any:
         """The tensor, on the device, or None; it counts as used now."""
         for tier, tensors in enumerate(self._tiers):
             if key in tensors:
@@ -47,7 +49,7 @@ class Store:
                 return tensor
         return None
 
-    def put(self, key: Hashable, tensor: Tensor) -> None:
+    def put(self, key: Hashable, tensor: Any) -> None:
         """Keep a tensor; one that is larger than the whole store is not kept."""
         for tier, tensors in enumerate(self._tiers):
             if key in tensors:
@@ -60,12 +62,12 @@ class Store:
             tensors.clear()
             self._bytes[tier] = 0
 
-    def _take(self, tier: int, key: Hashable) -> Tensor:
+    def _take(self, tier: int, key: Hashable) -> Any:
         tensor = self._tiers[tier].pop(key)
         self._bytes[tier] -= tensor.nbytes
         return tensor
 
-    def _place(self, tier: int, key: Hashable, tensor: Tensor) -> None:
+    def _place(self, tier: int, key: Hashable, tensor: Any) -> None:
         if tensor.nbytes > self._limits[tier]:
             return
         self._tiers[tier][key] = tensor

@@ -1,6 +1,6 @@
 """The language model on sequences of different lengths, with or without keys and values of their first parts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -53,8 +53,8 @@ class _Run:
     features: Tensor | None
     past: Tensor | None
     mask: Tensor | None = None
-    visible: "_Visible | None" = None
-    """What the mask is made from."""
+    visible: Callable[[int, int], Tensor] | None = None
+    """Makes the mask of the tokens from one to another; None if they attend causally."""
     kept: Tensor | None = None
     """Where the keys and values of these tokens go, if later parts of the text attend to them."""
     start: int = 0
@@ -68,20 +68,21 @@ class _Run:
         return steady_attention(self.h.device, tokens=self.h.shape[1] if self.mask is None else 0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Visible:
-    """What the tokens of a run attend to: some of the past, and the tokens of their own text up to themselves."""
+def _visible(before: Tensor, owner: Tensor, dtype: torch.dtype) -> Callable[[int, int], Tensor]:
+    """The mask of texts that attend to some of the past, and to the tokens of their own text up to themselves.
 
-    before: Tensor
-    """Which tokens of the past each text attends to: batch × texts × keys."""
-    owner: Tensor
-    """The number of each token's text."""
+    Args:
+        before: which tokens of the past each text attends to: batch × texts × keys.
+        owner: the number of each token's text.
+        dtype: of the mask.
+    """
 
-    def mask(self, start: int, end: int, dtype: torch.dtype) -> Tensor:
+    def mask(start: int, end: int) -> Tensor:
         """For the tokens from start to end, over the past and all tokens up to the end."""
-        own = (self.owner[start:end, None] == self.owner[:end]).tril(start)
-        seen = [self.before[:, self.owner[start:end]], own.expand(len(self.before), -1, -1)]
-        return _added(torch.cat(seen, dim=-1), dtype)
+        own = (owner[start:end, None] == owner[:end]).tril(start)
+        return _added(torch.cat([before[:, owner[start:end]], own.expand(len(before), -1, -1)], dim=-1), dtype)
+
+    return mask
 
 
 class LanguageModel:
@@ -161,7 +162,7 @@ class LanguageModel:
         h, positions, places, _ = self._gather([joined])
         cos, sin = self._language.rotary_emb(h, positions)
         owner = torch.arange(len(pieces), device=h.device).repeat_interleave(lengths)
-        visible = _Visible(torch.stack(list(seen))[None], owner)
+        visible = _visible(torch.stack(list(seen))[None], owner, h.dtype)
         return _Run(h, cos, sin, places, None, prefix[:, :, None], visible=visible)
 
     def _too_wide(self, pieces: Sequence[Piece], *, rows: int, length: int) -> bool:
@@ -180,7 +181,7 @@ class LanguageModel:
         length, past_length = run.h.shape[1], run.past.shape[-2]
         step = max(SHORTEST_PART, self._scores // (heads * len(run.h) * (past_length + length)))
         if step >= length:
-            yield replace(run, mask=run.visible.mask(0, length, run.h.dtype))
+            yield replace(run, mask=run.visible(0, length))
             return
         past = run.past.new_empty(*run.past.shape[:-2], past_length + length, run.past.shape[-1])
         past[..., :past_length, :] = run.past
@@ -299,7 +300,7 @@ class LanguageModel:
             h[row, column] = features[0]
         return h, upload(positions, device), (row, column), features
 
-    def _before(self, pieces: Sequence[Piece], h: Tensor) -> tuple[Tensor | None, "_Visible | None"]:
+    def _before(self, pieces: Sequence[Piece], h: Tensor) -> tuple[Tensor | None, Callable[[int, int], Tensor] | None]:
         """Past keys and values in one batch, and what is no padding of them."""
         if pieces[0].past is None:
             return None, None
@@ -312,7 +313,8 @@ class LanguageModel:
             for row, prefix in enumerate(prefixes):
                 past[:, :, row, :, : prefix.shape[3]] = prefix
         mask = torch.arange(width, device=h.device) < lengths[:, None]
-        return past, _Visible(mask[:, None], torch.zeros(h.shape[1], dtype=torch.long, device=h.device))
+        owner = torch.zeros(h.shape[1], dtype=torch.long, device=h.device)
+        return past, _visible(mask[:, None], owner, h.dtype)
 
 
 def _part(run: _Run, past: Tensor, start: int, end: int) -> _Run:
@@ -329,7 +331,7 @@ def _part(run: _Run, past: Tensor, start: int, end: int) -> _Run:
         places=(row[here], column[here] - start),
         features=None if run.features is None else run.features[:, here],
         past=past[..., : past_length + start, :],
-        mask=run.visible.mask(start, end, run.h.dtype),
+        mask=run.visible(start, end),
         kept=past[..., past_length + start : past_length + end, :],
         start=start,
         final=end == run.h.shape[1],

@@ -115,6 +115,6 @@ def watched_layers(config: Any) -> frozenset[int]:
 def make_watchable(decoder: Any) -> bool:
     """Let a language model compute its attention here; one that computes it in another way than sdpa stays as it is."""
     if decoder.config._attn_implementation != "sdpa":
-        return decoder.config._attn_implementation == NAME
+        return bool(decoder.config._attn_implementation == NAME)
     decoder.set_attn_implementation(NAME)
     return True

@@ -228,7 +228,7 @@ class Auto(LocalModel):
 
     def _prefix(self, job: PreparedRequest, flops: Counter[int]) -> "KeptPrefix":
         """The job's prefix: kept, or read now."""
-        kept = self.kept.get(job.prefix, self._memory.device)
+        kept: KeptPrefix | None = self.kept.get(job.prefix, self._memory.device)
         if kept is None:
             cache = transformers.DynamicCache(config=self._text)
             inputs = self._inputs([(job, job.layout.prefix)], flops)
@@ -255,7 +255,8 @@ class Auto(LocalModel):
         more["position_ids"] = positions if prefix.ahead is None else positions.expand(3, 1, -1)
         check_cancelled("model")
         keep = torch.from_numpy(ends - 1).to(device)
-        logits = self._model(**more, past_key_values=prefix.copies(1), use_cache=True, logits_to_keep=keep).logits[0]
+        out = self._model(**more, past_key_values=prefix.copies(1), use_cache=True, logits_to_keep=keep)
+        logits: Tensor = out.logits[0]
         return (logits if len(logits) == len(jobs) else logits[keep]).float()
 
     def _layers_after(self, job: PreparedRequest) -> int:
