@@ -143,8 +143,8 @@ def _price(gauge: CostModel, settings: Options, size: tuple[int, int], count: in
     """All frames, then the whole of GridProbe for each number of kept frames."""
     setup = settings.resolve(model=gauge)
     question = _question(settings.template or "default")
-    prices = price_grid(setup, question, _video(size), kept=(count,) if count else ())
-    return [prices.everything, *(prices.selecting + focus for focus in prices.focus.values())]
+    whole, stages, kept = price_grid(setup, question, _video(size), kept=(count,) if count else ())
+    return [whole, *(stages.overview + stages.probes + focus for focus in kept.values())]
 
 
 def _question(template: str) -> Question:

@@ -6,7 +6,6 @@ focused pass is a range between the selector's bounds. A second look (refine) is
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import isqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -51,38 +50,20 @@ class Stages:
         return Stages(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
 
 
-@dataclass(frozen=True)
-class GridPrice:
-    """What one question about K × K frames would cost."""
+def price_grid(
+    setup: Plan, question: Question, info: VideoInfo, *, kept: Sequence[int] = ()
+) -> tuple[Cost, Stages, dict[int, Cost]]:
+    """Price one question about a video of this size, with a setup whose models are cost models.
 
-    k: int
-    everything: Cost
-    """One pass over all frames at full size."""
-    overview: Cost
-    selecting: Cost
-    """The overview and the probes."""
-    focus: Mapping[int, Cost]
-    """Number of kept frames -> the focused pass over them."""
-
-
-def price_grid(setup: Plan, question: Question, info: VideoInfo, *, kept: Sequence[int] = ()) -> GridPrice:
-    """Price one question about a video of this size, for these numbers of kept frames or the selector's bounds.
-
-    The models of the setup are cost models.
+    Returns the cost of one pass over all frames at full size, those of the stages, and those of the focused pass for
+    these numbers of kept frames or for the selector's bounds.
     """
-    assert setup.sampling is not None
     video = BlankVideo.of(info, setup)
     cells = len(video.times)
     counts = kept or setup.selector.bounds(cells)
     costs = Stages().plus(question, video, setup)
     whole = setup.focus_request(video.frames(setup.size_of(setup.shown, cells)), question)
-    return GridPrice(
-        k=isqrt(setup.sampling.num_frames),
-        everything=setup.answerer.cost(whole),
-        overview=costs.overview,
-        selecting=costs.overview + costs.probes,
-        focus={count: video.focus(count, question, setup) for count in counts},
-    )
+    return setup.answerer.cost(whole), costs, {count: video.focus(count, question, setup) for count in counts}
 
 
 @dataclass(frozen=True)
@@ -190,11 +171,11 @@ def offers(
         setup = _setup(settings.changed(effort=effort), models, selector)
         setup = setup.never_dearer(question, count, video.frames_at)
         bounds = [min(most or bound, setup.most_kept or bound, bound) for bound in setup.selector.bounds(count)]
-        price = price_grid(setup, question, info, kept=bounds)
-        everything = _made("all frames", (count, count), [price.everything] * 2, models, [price.everything])
+        whole, stages, focus = price_grid(setup, question, info, kept=bounds)
+        everything = _made("all frames", (count, count), [whole] * 2, models, [whole])
         everything = _checked(everything, settings.usage_limits, models)
         if setup.effort != "all":
-            offered.append(_checked(_offer(effort, price, models), settings.usage_limits, models))
+            offered.append(_checked(_offer(effort, stages, focus, models), settings.usage_limits, models))
         elif everything.fits == "no" or (most or count) < count:  # the overview, which comes first, answers
             offered.append(replace(offered[0], name=effort))
         else:
@@ -222,14 +203,14 @@ def _setup(settings: Options, models: Models, selector: str) -> Plan:
     return replace(made, selector=made.selector.loaded(weights=False))
 
 
-def _offer(effort: str, price: GridPrice, models: Models) -> Offer:
-    least, most = min(price.focus), max(price.focus)
-    costs = [price.selecting + price.focus[count] for count in (least, most)]
-    frames, passes = (least, most), [price.overview, *price.focus.values()]
+def _offer(effort: str, stages: Stages, focus: Mapping[int, Cost], models: Models) -> Offer:
+    least, most = min(focus), max(focus)
+    costs = [stages.overview + stages.probes + focus[count] for count in (least, most)]
+    frames, passes = (least, most), [stages.overview, *focus.values()]
     if effort == "quick":
-        costs, frames, passes = [price.overview] * 2, (0, 0), [price.overview]
+        costs, frames, passes = [stages.overview] * 2, (0, 0), [stages.overview]
     if effort == "auto":
-        costs, frames = [price.overview, costs[1]], (0, most)
+        costs, frames = [stages.overview, costs[1]], (0, most)
     return _made(effort, frames, costs, models, passes)
 
 

@@ -112,7 +112,8 @@ def test_the_map_is_the_attention_of_transformers(model: Auto, family: str, auto
 
 @each_family
 def test_a_follow_up_computes_a_twentieth_of_the_first_question(model: Auto) -> None:
-    pool = noise_pool(144, width=64, height=64)
+    one = model.cost(shown(noise_pool(1, width=64, height=64), timestamps="none")).visual_tokens
+    pool = noise_pool(min(144, 6000 // one), width=64, height=64)
     first, second = (shown(pool, prompt, LABELS, keep_kv=True) for prompt in QUESTIONS)
     counted = []
     for request in (first, second):

@@ -2,9 +2,10 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
@@ -347,17 +348,17 @@ def make_plan(
     """
     exact = list(dict.fromkeys(targets))
     anchors = {target: anchor(source, clock, target) for target in exact}
-    planner = _Planner(source, clock, anchors, cell)
+    planned = partial(_plan, source, clock, anchors)
     if precision != "auto":
-        return planner.plan(reach=0 if precision == "exact" else None)
-    plan, most = planner.plan(reach=AUTO_FRACTION), _affordable(source, len(exact))
+        return planned(reach=0.0 if precision == "exact" else None)
+    plan, most = planned(reach=AUTO_FRACTION * cell), _affordable(source, len(exact))
     if plan.cost(clock) <= most or START in anchors.values():
         return plan
-    wider = planner.plan(reach=WIDE_FRACTION)
+    wider = planned(reach=WIDE_FRACTION * cell)
     if wider.cost(clock) <= most:
         return replace(wider, note=_note(plan, wider, clock, f"half a cell ({cell / 2:.1f} s)"))
     depth = most / len({start.key for start in anchors.values()}) - KEY_SECONDS
-    only = planner.plan(reach=None, depth=depth if depth >= cell / 2 else 0.0)
+    only = planned(reach=None, depth=depth if depth >= cell / 2 else 0.0)
     return replace(only, note=_note(plan, only, clock, "half a group of pictures"))
 
 
@@ -379,52 +380,48 @@ def _note(nearer: DecodePlan, chosen: DecodePlan, clock: FrameClock, distance: s
     )
 
 
-@dataclass(frozen=True)
-class _Planner:
-    """What all plans for the same targets have in common."""
+def _plan(
+    source: Source, clock: FrameClock, anchors: Mapping[int, Anchor], *, reach: float | None, depth: float = 0.0
+) -> DecodePlan:
+    """A plan in which a keyframe may be `reach` seconds away from its moment (None: at any distance).
 
-    source: Source
-    clock: FrameClock
-    anchors: dict[int, Anchor]
-    """By target, ascending."""
-    cell: float
+    A moment at most `depth` seconds after a keyframe keeps its own frame. With a reach, every moment has a frame of its
+    own; without one, several may share a keyframe. `anchors` are by target, ascending.
+    """
+    limit = None if reach is None else int(reach / clock.time_base)
+    chosen: dict[int, Anchor] = {}
+    following = [*list(anchors)[1:], None]
+    for (target, start), then in zip(anchors.items(), following, strict=True):
+        latest = next(reversed(chosen), None)
+        shallow = start.key is not None and (target - start.key) * clock.time_base <= depth
+        own = limit == 0 or (depth and shallow)
+        near = None if own else _near_key(source, clock, (target, then), start, reach=limit)
+        if near is not None and near.key is not None and (limit is None or latest is None or near.key > latest):
+            target, start = near.key, near
+        if latest is None or target > latest:
+            chosen[target] = start
+    return DecodePlan(tuple(chosen), tuple(chosen.values()))
 
-    def plan(self, *, reach: float | None, depth: float = 0.0) -> DecodePlan:
-        """A plan in which a keyframe may be `reach` cells away from its moment (None: at any distance).
 
-        A moment at most `depth` seconds after a keyframe keeps its own frame. With a reach, every moment has a frame of
-        its own; without one, several may share a keyframe.
-        """
-        limit = None if reach is None else int(reach * self.cell / self.clock.time_base)
-        chosen: dict[int, Anchor] = {}
-        following = [*list(self.anchors)[1:], None]
-        for (target, start), then in zip(self.anchors.items(), following, strict=True):
-            latest = next(reversed(chosen), None)
-            shallow = start.key is not None and (target - start.key) * self.clock.time_base <= depth
-            near = None if limit == 0 or (depth and shallow) else self._near_key((target, then), start, reach=limit)
-            if near is not None and near.key is not None and (limit is None or latest is None or near.key > latest):
-                target, start = near.key, near
-            if latest is None or target > latest:
-                chosen[target] = start
-        return DecodePlan(tuple(chosen), tuple(chosen.values()))
-
-    def _near_key(self, targets: tuple[int, int | None], start: Anchor, *, reach: int | None) -> Anchor | None:
-        """The keyframe nearest to the first of two targets, if one is within reach (None: at any distance)."""
-        target, following = targets
-        if start.key is None:
-            return None
-        source, before = self.source, target - start.key
-        earlier = start if reach is None or before <= reach else None
-        if reach is not None and reach < frame_duration(source, self.clock):
-            return earlier  # cells this narrow are single frames: a later frame would be the wrong one
-        limit = target + (before - 1 if reach is None else min(reach, before - 1))
-        # With a reach the next cell must find a frame of its own, so one must lie in between.
-        key = next_key(source, target, limit=limit, until=None if reach is None else following)
-        if key is not None:
-            later = anchor(source, self.clock, key)
-            if later.key == key:
-                return later
-        return earlier
+def _near_key(
+    source: Source, clock: FrameClock, targets: tuple[int, int | None], start: Anchor, *, reach: int | None
+) -> Anchor | None:
+    """The keyframe nearest to the first of two targets, if one is within reach (None: at any distance)."""
+    target, following = targets
+    if start.key is None:
+        return None
+    before = target - start.key
+    earlier = start if reach is None or before <= reach else None
+    if reach is not None and reach < frame_duration(source, clock):
+        return earlier  # cells this narrow are single frames: a later frame would be the wrong one
+    limit = target + (before - 1 if reach is None else min(reach, before - 1))
+    # With a reach the next cell must find a frame of its own, so one must lie in between.
+    key = next_key(source, target, limit=limit, until=None if reach is None else following)
+    if key is not None:
+        later = anchor(source, clock, key)
+        if later.key == key:
+            return later
+    return earlier
 
 
 # FrameBuffer: the memory that decoded frames are written to. FrameIndex: which frames these are.
