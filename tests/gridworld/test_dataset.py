@@ -1,14 +1,17 @@
 """The test set is the same everywhere, balanced, and apart from training."""
 
+import hashlib
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError
-from gridprobe_world.dataset import WorldItem, items, pool_of, world_of
+from gridprobe_world.dataset import FORMS, Form, WorldItem, items, load, pool_of, world_of
+from gridprobe_world.parts import PARTS
 from gridprobe_world.questions import FAMILIES
 from gridprobe_world.render import render_frame
 from gridprobe_world.world import TEST_SEEDS, TRAINING_SEEDS, Difficulty
@@ -36,6 +39,42 @@ def test_ids_are_unique_and_say_number_and_family() -> None:
     assert len({item.id for item in MANY}) == len(MANY)
     for number, item in enumerate(MANY):
         assert item.id == f"gw-{number:07d}-{item.family}"
+
+
+def test_no_question_of_the_parts_has_changed() -> None:
+    # Published numbers rest on these. The first 16 digits of the SHA-256 of what 240 items are.
+    digests = {part: hashlib.sha256(repr(items(240, part=part)).encode()).hexdigest()[:16] for part in (*PARTS, "all")}
+
+    assert digests == {
+        "standard": "06a4f2212951dd2e",
+        "fine": "c1b4824dc581c767",
+        "brief": "d5a98377cbc7a311",
+        "crowded": "5259a9c6427a0fd0",
+        "unanswerable": "e15fa0b808fe2905",
+        "all": "1f6c0b3e423449bf",
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_options_and_yes_or_no_are_asked_about_the_videos_of_the_standard_part(form: Form, tmp_path: Path) -> None:
+    many = items(200, part=form)
+
+    assert many[17:40] == items(23, part=form, first=17)
+    assert [item.id for item in many] == [f"gw-{form}-{n:07d}-{item.family}" for n, item in enumerate(many)]
+    assert all(len(item.asked.question.options) == 2 and item.asked.question.answer for item in many)
+    assert np.array_equal(world_of(many[0]).start, world_of(MANY[0]).start)
+    assert pool_of(many[0], cells=1, size=32).source == pool_of(MANY[0], cells=1, size=32).source
+    answers = Counter(item.asked.question.answer for item in many)
+    assert min(answers.values()) > 0.4 * len(many)
+    row, standard = load(tmp_path, count=1, part=form).items[0], load(tmp_path, count=1).items[0]
+    assert (row.video, row.bins["part"]) == (standard.video, form)
+
+
+def test_yes_or_no_is_balanced_whichever_comes_first() -> None:
+    many = [item.asked for item in items(400, part="yes-no")]
+    counts = Counter((each.question.options[0].casefold(), each.right.casefold()) for each in many)
+
+    assert len(counts) == 4 and min(counts.values()) > 0.2 * len(many), counts
 
 
 def test_four_items_share_a_video_and_differ_in_family() -> None:

@@ -227,7 +227,7 @@ def test_families_belong_to_one_part() -> None:
 def test_unknown_parts_and_difficult_parts_are_refused() -> None:
     from gridprobe_world.world import Difficulty
 
-    with pytest.raises(UsageError, match="standard, fine, brief, crowded, unanswerable, all, got 'coarse'"):
+    with pytest.raises(UsageError, match="unanswerable, two-options, yes-no, all, got 'coarse'"):
         items(1, part="coarse")
     with pytest.raises(UsageError, match="belongs to the standard part"):
         items(1, part="fine", difficulty=Difficulty())
