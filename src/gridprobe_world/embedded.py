@@ -232,8 +232,8 @@ def _noted(response: Response, notes: tuple[str, ...]) -> Response:
     return tuple(replace(text, notes=text.notes + notes) for text in response)
 
 
-Meanings = tuple[tuple[str, ...], ...]
-"""For each label of a request, the labels that mean it in the request that the model gets in its place."""
+Meanings = tuple[dict[str, float], ...]
+"""For each label of a request, the labels that mean it in what is asked in its place, and how much each counts."""
 
 
 def _trained(engine: Model, request: Request) -> list[tuple[Request, Meanings]]:
@@ -255,11 +255,15 @@ def _trained(engine: Model, request: Request) -> list[tuple[Request, Meanings]]:
     if not options or not third:
         return [(replace(request, prompt=prompt), ())]
     prompt = f"{prompt[: options.end()]}\n{options[1]}C{options[2]} {third}{prompt[options.end() :]}"
-    return [(replace(request, prompt=prompt, task=Choose(("A", "B", "C"))), (("A",), ("B",)))]
+    return [(replace(request, prompt=prompt, task=Choose(("A", "B", "C"))), ({"A": 1.0}, {"B": 1.0}))]
 
 
 def _behind(prompt: str) -> list[tuple[str, Question, Meanings]]:
-    """The prompts that are behind one of a yes/no question, their questions, and what their labels mean."""
+    """The prompts that are behind one of a yes/no question, their questions, and what their labels mean.
+
+    Before the frames are looked at, yes is as likely as no, but each of seven other colours is as likely as the one
+    that is claimed. So it is their mean probability that counts for no, and not their sum.
+    """
     match = YES_NO.search(prompt.removesuffix(f" {OR_NOT_SHOWN}"))
     words = ((match[3] or "yes").casefold(), (match[4] or "no").casefold()) if match else ()
     if not match or len(set(words)) < 2:
@@ -267,8 +271,9 @@ def _behind(prompt: str) -> list[tuple[str, Question, Meanings]]:
     behind = []
     for question, means in behind_yes_no(match[1]):
         asked = replace(question, template="paper" if match[2] else "default")
-        pairs = [(label, means.get(question.option(label))) for label in question.labels]
-        meanings = tuple(tuple(label for label, meant in pairs if meant == word) for word in words)
+        labels = {word: [each for each in asked.labels if means.get(asked.option(each)) == word] for word in words}
+        weights = {"yes": 1.0, "no": 1.0 / len(labels["no"])}
+        meanings = tuple(dict.fromkeys(labels[word], weights[word]) for word in words)
         behind.append((prompt[: match.start()] + asked.prompt, asked, meanings))
     return behind
 
@@ -285,14 +290,15 @@ def _read(answers: Sequence[tuple[Response, Meanings]], request: Request) -> Res
     shares = [_shares(each, meanings) for each, (_, meanings) in zip(asked, answers, strict=True)]
     cost, weights = sum((each.cost for each in asked), Cost()), map(math.prod, zip(*shares, strict=True))
     read = Posterior.from_probabilities(dict(zip(request.labels or YES_NO_WORDS, weights, strict=True)), cost)
-    mass = asked[0].mass * (sum(shares[0]) if len(asked) == 1 else 1.0)
-    read = replace(asked[0], labels=read.labels, logprobs=read.logprobs, cost=cost, mass=mass)
+    known = sum(asked[0].probabilities[label] for mine in meanings for label in mine) if len(asked) == 1 else 1.0
+    read = replace(asked[0], labels=read.labels, logprobs=read.logprobs, cost=cost, mass=asked[0].mass * known)
     return _written(read, request.task) if isinstance(request.task, SamplingParams) else read
 
 
 def _shares(posterior: Posterior, meanings: Meanings) -> list[float]:
-    """The probability of each meaning, never 0, so that the product of two sure answers that differ is not 0."""
-    return [max(TINY, sum(posterior.probabilities[label] for label in mine)) for mine in meanings]
+    """How much each meaning gets: never 0, so that the product of two sure answers that differ is not 0."""
+    chances = posterior.probabilities
+    return [max(TINY, sum(chances[label] * weight for label, weight in mine.items())) for mine in meanings]
 
 
 def _written(posterior: Posterior, params: SamplingParams) -> Response:

@@ -207,7 +207,7 @@ class TestHonesty:
 
         def engine(request: Request) -> dict[str, float]:
             prompts.append(request.prompt)
-            return {label: 3.0 if label == "A" else 1.0 / (len(request.labels) - 1) for label in request.labels}
+            return {label: 3.0 if label == "A" else 1.0 for label in request.labels}
 
         model = Embedded(MockModel(engine), WORDS, "embedded:test", implied=True)
         two = request(Question(text, words, template=template))
@@ -273,7 +273,7 @@ class TestHonesty:
 
         assert [[text.text for text in each] for each in written] == [["yes"], ["yes", "yes", "no"]]
         shares = [math.exp(text.logprob or 0.0) for each in written for text in each]
-        assert shares == pytest.approx([9 / 16, 9 / 16, 9 / 16, 7 / 16])
+        assert shares == pytest.approx([0.9, 0.9, 0.9, 0.1])
         assert answer.text == "yes"
         assert any(each.endswith("was asked: What colour is the triangle?") for each in answer.warnings)
 
