@@ -510,14 +510,6 @@ def _intervals(worlds: Worlds, row: int, objects: tuple[int, ...]) -> tuple[tupl
     )
 
 
-def offer_not_shown(original: WorldQuestion, rng: random.Random) -> WorldQuestion:
-    """The same question with "not shown" in place of one of its wrong options."""
-    question, right = original.question, original.right
-    place = rng.choice([i for i, option in enumerate(question.options) if option != right])
-    options = [*question.options[:place], rng.choice(NOT_SHOWN), *question.options[place + 1 :]]
-    return replace(original, question=replace(question, options=tuple(options)))
-
-
 # Questions with two options, and yes/no questions.
 
 
