@@ -7,7 +7,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count as count_up
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ from gridprobe_world.questions import (
     ask_yes_no,
 )
 from gridprobe_world.render import Renderer, render_frames
-from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
+from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, Worlds, generate
 
 Split = Literal["test", "train"]
 SEEDS = {"test": TEST_SEEDS, "train": TRAINING_SEEDS}
@@ -57,7 +57,6 @@ class WorldItem:
     """Of the video; items with the same seed share one."""
     duration: float
     asked: WorldQuestion
-    difficulty: Difficulty = field(default_factory=Difficulty)
     part: Part | Form = "standard"
 
     @property
@@ -85,7 +84,6 @@ def items(
     split: Split = "test",
     per_video: int = 4,
     first: int = 0,
-    difficulty: Difficulty | None = None,
     part: str = "standard",
 ) -> list[WorldItem]:
     """Items `first` to `first + count`. WorldItem i is the same for any count.
@@ -98,7 +96,6 @@ def items(
         split: videos made from test seeds or from training seeds.
         per_video: questions about each video.
         first: the number of the first item.
-        difficulty: of the standard part's scripts.
         part: one of the test set's parts (`parts.PARTS`) or of `FORMS`, or "all": a video of each part in turn.
     """
     if split not in SEEDS:
@@ -107,16 +104,14 @@ def items(
         raise UsageError(f"count, first and per_video cannot be {count}, {first} and {per_video}")
     if part not in CHOICES:
         raise UsageError(f"part must be one of {', '.join(CHOICES)}, got {part!r}")
-    if difficulty is not None and part != "standard":
-        raise UsageError(f"difficulty belongs to the standard part, not to {part}; leave it out")
     chosen = PARTS if part == "all" else (cast(Part | Form, part),)
-    streams = [_part_items(SEEDS[split], per_video, name, difficulty or Difficulty()) for name in chosen]
+    streams = [_part_items(SEEDS[split], per_video, name) for name in chosen]
     return list(islice(_in_turn(streams, per_video), first, first + count))
 
 
-def _part_items(seeds: range, per_video: int, part: Part | Form, difficulty: Difficulty) -> Iterator[WorldItem]:
+def _part_items(seeds: range, per_video: int, part: Part | Form) -> Iterator[WorldItem]:
     if part in ASKED:
-        yield from _standard_items(seeds, per_video, part, difficulty)
+        yield from _standard_items(seeds, per_video, part)
         return
     families = list(PART_FAMILIES[cast(Part, part)])
     for video, seed in enumerate(seeds):
@@ -158,18 +153,18 @@ ASKED: dict[str, tuple[Sequence[str], Ask]] = {
 """The families that are asked about a standard script, and what makes their questions."""
 
 
-def _standard_items(seeds: range, per_video: int, part: Part | Form, difficulty: Difficulty) -> Iterator[WorldItem]:
+def _standard_items(seeds: range, per_video: int, part: Part | Form) -> Iterator[WorldItem]:
     (families, ask), asked_so_far = ASKED[part], Counter[str]()
     form = "" if part == "standard" else f"{part}-"
     for video, seed in enumerate(seeds):
         turn = {family: (place - video) % len(families) for place, family in enumerate(families)}
         order = sorted(families, key=lambda family: (asked_so_far[family], turn[family]))
-        world = generate(np.random.default_rng(seed), 1, difficulty)
+        world = script(seed, part)
         questions = _questions(world, f"{seed}:{form}", order, ask)
         for place, question in enumerate(islice(questions, per_video)):
             asked_so_far[question.family] += 1
             name = f"gw-{form}{video * per_video + place:07d}-{question.family}"
-            yield WorldItem(name, seed, _duration(seed), question, difficulty, part)
+            yield WorldItem(name, seed, _duration(seed), question, part)
 
 
 def _questions(world: Worlds, name: str, order: list[str], ask: Ask) -> Iterator[WorldQuestion]:
@@ -190,19 +185,20 @@ def _duration(seed: int, part: Part | Form = "standard") -> float:
 
 def world_of(item: WorldItem) -> Worlds:
     """The script of the item's video."""
-    return script(item.seed, item.part, item.difficulty)
+    return script(item.seed, item.part)
 
 
-def script(seed: int, part: Part | Form, difficulty: Difficulty | None = None) -> Worlds:
+def script(seed: int, part: Part | Form) -> Worlds:
     """The script made from a seed."""
     if part in ASKED:
-        return generate(np.random.default_rng(seed), 1, difficulty)
+        return generate(np.random.default_rng(seed), 1)
     return generate_part(np.random.default_rng([seed, PARTS.index(part)]), 1, cast(Part, part))
 
 
 def pool_of(item: WorldItem, *, cells: int = 144, size: int = 224, device: str = "cpu") -> FramePool:
     """The frames that sampling the middles of equal shares of the item's video would give, without the video."""
-    source = f"gridworld:{item.seed}:{size}{_trait(item)}"
+    part = "" if item.part in ASKED else f":{item.part}"
+    source = f"gridworld:{item.seed}:{size}{part}"  # equal sources mean equal pixels
     return rendered(world_of(item), item.duration, source=source, cells=cells, size=size, device=device)
 
 
@@ -216,16 +212,6 @@ def rendered(world: Worlds, duration: float, *, source: str, cells: int, size: i
         picture = render_frames(world, time[None], size, device)[0].permute(0, 2, 3, 1)
         pixels = (picture * 255 + 0.5).byte().cpu().numpy()
     return FramePool(pixels, tuple((i + 0.5) / cells * duration for i in range(cells)), source=source)
-
-
-def _trait(item: WorldItem) -> str:
-    """How a script differs from the usual one of its seed, since equal frame keys must mean equal pixels."""
-    difficulty = item.difficulty
-    if item.part not in ASKED:
-        return f":{item.part}"
-    if difficulty == Difficulty():
-        return ""
-    return f":{difficulty.shortest!r}-{difficulty.longest!r}-{difficulty.digits!r}-{difficulty.needles}"
 
 
 # gridworld as a benchmark: questions and videos generated from seeds, the same on every machine.

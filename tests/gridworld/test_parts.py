@@ -210,13 +210,9 @@ def test_families_belong_to_one_part() -> None:
     assert len(MAKERS) == sum(len(families) for families in PART_FAMILIES.values())
 
 
-def test_unknown_parts_and_difficult_parts_are_refused() -> None:
-    from gridprobe_world.world import Difficulty
-
+def test_unknown_parts_are_refused() -> None:
     with pytest.raises(UsageError, match="unanswerable, two-options, yes-no, all, got 'coarse'"):
         items(1, part="coarse")
-    with pytest.raises(UsageError, match="belongs to the standard part"):
-        items(1, part="fine", difficulty=Difficulty())
 
 
 def test_the_benchmark_has_a_bin_for_parts_and_a_video_for_each(tmp_path: Path) -> None:
