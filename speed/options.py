@@ -3,8 +3,9 @@
     python speed/options.py --videos 40 > table.md        # both models; speed/results/options.md
 
 Each question is asked about all 144 frames of 64 pixels in one pass, about videos of the test split. A yes/no question
-is asked in both orders of its options; half of those about an object claim what another object, or none, has. Wrong
-options are drawn from all words of their kind that are wrong: 7 colours, 8 digits, and up to 5 shapes.
+is asked in both orders of its options. What is claimed wrongly about the presence of something is a look-alike: its
+shape in the colour of another, its colour on another shape. Wrong options are drawn from all words of their kind that
+are wrong: 7 colours, 8 digits, and up to 5 shapes.
 """
 
 import argparse
@@ -33,9 +34,10 @@ def yes_no_questions(world: Worlds, rng: random.Random) -> Iterator[tuple[str, Q
             question, truth = made.question, made.right.casefold()
             other = replace(question, options=question.options[::-1], answer="AB"[question.answer == "A"])
             for each in (question, other):
-                yield f"{'yes' if each.options[0].casefold() == 'yes' else 'no'} first", each
-                yield f"the answer is {truth}", each
-                yield f"family {family}", each
+                yield "yes/no", each
+                yield f"yes/no, {each.options[0].casefold()} comes first", each
+                yield f"yes/no, {truth} is right", each
+                yield f"yes/no, {family}", each
 
 
 def lettered_questions(world: Worlds, rng: random.Random) -> Iterator[tuple[str, Question]]:
