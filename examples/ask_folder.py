@@ -10,6 +10,10 @@ from pathlib import Path
 
 import gridprobe as gp
 
+SUFFIXES = frozenset(
+    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv", ".gif"}
+)
+
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("folder", type=Path)
 parser.add_argument("question")
@@ -21,7 +25,7 @@ given = parser.parse_args()
 table = csv.writer(sys.stdout)
 table.writerow(["video", "answer", "confidence", "seen at (s)", "error"])
 model, question = gp.load_model(given.model), gp.Question(given.question, options=given.options)
-for video in sorted(given.folder.glob("*.mp4")):
+for video in sorted(each for each in given.folder.iterdir() if each.suffix.lower() in SUFFIXES):
     try:
         answer = gp.ask(video, question, model=model, preset=given.preset, show_map=True)
         times = " ".join(f"{time:.1f}" for time in answer.selection.timestamps)

@@ -1,30 +1,20 @@
 """How an embedded model copes with frames of other sizes and with fused pairs.
 
     python speed/embedded.py --model embedded --count 48
-    python speed/embedded.py --model embedded --count 200 --two-options
 
 Each question is asked about 36 of its video's 144 frames: all that show evidence, up to 36, and others at equal
 distances, so that every question can be answered. Rendered frames; chance is about a quarter.
-
-With --two-options each question has the right option and a wrong one, in both orders, and all 144 frames of 64 pixels
-are shown in one pass; fresh questions from number 46000 on.
 """
 
 import argparse
 import datetime
-import random
 import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from gridprobe.importance import spread
 from gridprobe.models import FrameGroup, Model, Packing, Request, View, choose, load_model
 from gridprobe.video import FrameSize
 from gridprobe_world.dataset import WorldItem, items, pool_of
-from gridprobe_world.embedded import Embedded
-from gridprobe_world.questions import with_two_options
 
 SIDES = (64, 96, 128, 160, 224, 320, 448)
 SHOWN = 36
@@ -46,32 +36,12 @@ def right(model: Model, item: WorldItem, side: int, packing: Packing) -> bool:
     return choose(model, [Request.about(question, [group])])[0].choice == question.answer
 
 
-def two_options(model: Model, chosen: Sequence[WorldItem], engine: Model) -> list[str]:
-    """Right answers to questions with two options, with and without the third one that gridprobe adds."""
-    rng, hits = random.Random(5), Counter[str]()
-    for item in chosen:
-        question = with_two_options(item.asked, rng).question
-        swapped = replace(question, options=question.options[::-1], answer="AB"[question.answer == "A"])
-        group = FrameGroup(pool_of(item, size=64), View(FrameSize(max_side=64)))
-        for each in (question, swapped):
-            request = Request.about(each, [group], keep_kv=True)
-            hits["as gridprobe asks"] += choose(model, [request])[0].choice == each.answer
-            hits["as it is"] += choose(engine, [request])[0].choice == each.answer
-    return [f"| {name} | {hits[name] / (2 * len(chosen)):.3f} |" for name in ("as gridprobe asks", "as it is")]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--count", type=int, default=48)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--two-options", action="store_true")
     given = parser.parse_args()
-    if given.two_options:
-        model = load_model(given.model)
-        assert isinstance(model, Embedded)
-        print(*two_options(model, items(given.count, first=46000), model.engine), sep="\n")
-        return
     model, chosen = load_model(given.model), items(given.count)
     lines = [
         f"`python speed/embedded.py --model {given.model} --count {given.count}`, {datetime.date.today()}",

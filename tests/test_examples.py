@@ -13,6 +13,7 @@ import pytest
 import gridprobe as gp
 from fake_server import Fake, serving
 from gridprobe.question import Question
+from gridprobe_serve.store import ENDINGS
 from gridprobe_world import demo
 from gridprobe_world.embedded import WEIGHTS
 
@@ -82,15 +83,17 @@ def test_the_method_in_200_lines_of_transformers_equals_ours(video: Path, monkey
 
 def test_a_folder(video: Path, question: Question, tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(video.read_bytes())
-    (tmp_path / "b.mp4").write_bytes(b"no video")
+    (tmp_path / "b.MKV").write_bytes(b"no video")
+    (tmp_path / "notes.txt").write_bytes(b"not asked about")
 
+    assert all(f'"{suffix}"' in (EXAMPLES / "ask_folder.py").read_text() for suffix in ENDINGS)
     printed = run(
         "ask_folder.py", tmp_path, question.text, *question.options, "--preset", "gridworld", folder=tmp_path
     )  # fmt: skip
 
     good, bad = csv.DictReader(printed.splitlines())
     assert (good["video"], good["answer"], good["error"]) == ("a.mp4", right(question), "")
-    assert (bad["video"], bad["answer"]) == ("b.mp4", "") and "b.mp4" in bad["error"]
+    assert (bad["video"], bad["answer"]) == ("b.MKV", "") and "b.MKV" in bad["error"]
 
 
 def test_an_own_selector(video: Path, question: Question, tmp_path: Path) -> None:

@@ -151,3 +151,30 @@ def test_desk_load_counts_answers_and_merged_requests(
     assert (alone["concurrency"], alone["requests_a_call"]) == (1, 1.0)
     assert merged["concurrency"] == 2 and merged["requests_a_call"] >= 1
     assert alone["answers_a_second"] > 0 and merged["answers_a_second"] > 0
+
+
+def test_method_asks_yes_or_no_with_the_embedded_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gridprobe_world.embedded.WEIGHTS", make_models(tmp_path / "models"))
+    out = tmp_path / "lines.jsonl"
+
+    asked = ("--part", "yes-no", "--count", 1, "--k", 3, "--ways", "ours auto", "--device", "cpu")
+    run("method.py", "run", *asked, "--out", out, monkeypatch=monkeypatch)
+    run("method.py", "table", out, monkeypatch=monkeypatch)
+
+    (line,) = map(json.loads, out.read_text().splitlines())
+    assert (line["part"], line["way"]) == ("yes-no", "ours auto")
+    assert "| ours auto | 1 |" in capsys.readouterr().out
+
+
+def test_options_counts_every_order_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gridprobe_world.embedded.WEIGHTS", make_models(tmp_path / "models"))
+
+    run("options.py", "--videos", 1, monkeypatch=monkeypatch)
+
+    rows = {row.split(" | ")[0][2:]: int(row.split(" | ")[1]) for row in capsys.readouterr().out.splitlines()[2:]}
+    assert rows["yes/no"] == 2 * rows["yes/no, yes comes first"] == 2 * rows["yes/no, no comes first"] > 0
+    assert rows["2 colours"] == rows["8 colours"] > 0

@@ -12,7 +12,8 @@ to be uncertain. This makes it calibrated.
 
 import random
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from gridprobe_world.questions import (
     ask_about,
     ask_part,
     ask_yes_no,
-    offer_not_shown,
     with_two_options,
 )
 from gridprobe_world.world import (
@@ -268,6 +268,35 @@ class Skills:
         return 0.2 if self.progress < 0.1 else 0.05
 
 
+def offer_not_shown(original: WorldQuestion, rng: random.Random) -> WorldQuestion:
+    """The same question with "not shown" in place of one of its wrong options."""
+    question, right = original.question, original.right
+    place = rng.choice([i for i, option in enumerate(question.options) if option != right])
+    options = [*question.options[:place], rng.choice(NOT_SHOWN), *question.options[place + 1 :]]
+    return replace(original, question=replace(question, options=tuple(options)))
+
+
+def joined(several: Sequence[Worlds]) -> Worlds:
+    """All scripts of several, with as many objects as the largest of them has; the added ones never appear."""
+    width = max(each.shape.shape[1] for each in several)
+    columns = []
+    for each in fields(Worlds):
+        arrays = [getattr(worlds, each.name) for worlds in several]
+        if each.name in OF_OBJECTS:
+            filler = {"start": NEVER, "end": NEVER, "radius": 1.0, "scale": 1.0}.get(each.name, 0)
+            arrays = [_widened(array, width, filler) for array in arrays]
+        columns.append(np.concatenate(arrays))
+    return Worlds(*columns)
+
+
+OF_OBJECTS = ("shape", "colour", "digit", "centre", "phase", "radius", "start", "end", "scale", "pattern")
+
+
+def _widened(array: npt.NDArray[np.generic], width: int, filler: float) -> npt.NDArray[np.generic]:
+    more = [(0, 0), (0, width - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
+    return np.pad(array, more, constant_values=filler)
+
+
 class BatchMaker:
     """Draws batches that suit what the model can already do."""
 
@@ -324,7 +353,7 @@ class BatchMaker:
             return generate(self._rng, count), ["standard"] * count
         numbers = self._rng.multinomial(count, list(self._parts.values()))
         drawn = [(part, int(number)) for part, number in zip(self._parts, numbers, strict=True) if number]
-        worlds = Worlds.join([generate_part(self._rng, number, part, easy=skills.easy) for part, number in drawn])
+        worlds = joined([generate_part(self._rng, number, part, easy=skills.easy) for part, number in drawn])
         return worlds, [part for part, number in drawn for _ in range(number)]
 
     def _chosen(self, worlds: Worlds, time: npt.NDArray[np.float32], large: int) -> npt.NDArray[np.bool_]:

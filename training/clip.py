@@ -32,6 +32,7 @@ from gridprobe_world.parts import PARTS, generate_part
 from gridprobe_world.questions import vocabulary
 from gridprobe_world.render import render_frames
 from gridprobe_world.world import BACKGROUNDS, COLOURS, PATTERNS, SHAPES, TRAINING_SEEDS, Worlds
+from training.batches import joined
 
 SIDE = 96
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
@@ -187,7 +188,7 @@ def moments(worlds: Worlds, rng: np.random.Generator) -> npt.NDArray[np.float32]
 def make_batch(seed: int) -> tuple[Worlds, npt.NDArray[np.float32], Captions, npt.NDArray[np.bool_]]:
     """Scripts, times of frames, a caption for each frame, and which captions are true of which frames."""
     rng = np.random.default_rng([TRAINING_SEEDS.start, seed])
-    worlds = Worlds.join([generate_part(rng, VIDEOS // len(PARTS), part, easy=0.7) for part in PARTS])
+    worlds = joined([generate_part(rng, VIDEOS // len(PARTS), part, easy=0.7) for part in PARTS])
     times = moments(worlds, rng)
     captions = captions_of(worlds, times, random.Random(seed))
     return worlds, times, captions, truth(captions, worlds, times)

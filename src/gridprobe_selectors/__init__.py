@@ -51,37 +51,37 @@ SIGLIP = Entry(
     optional=True,
 )
 MDP3 = Entry(
-    "gridprobe_selectors.mdp3:make",
+    "gridprobe_selectors.mdp3:MDP3.make",
     "MDP3: relevant, diverse and sequential frames by SigLIP; published with --frames 8",
     argument="ENCODER",
     optional=True,
 )
 AKS = Entry(
-    "gridprobe_selectors.aks:make",
+    "gridprobe_selectors.aks:AKS.make",
     "AKS: splits the video where relevance is even; by CLIP",
     argument="ENCODER",
     optional=True,
 )
 BOLT = Entry(
-    "gridprobe_selectors.bolt:make",
+    "gridprobe_selectors.bolt:BOLT.make",
     "BOLT: inverse transform sampling of similarities; by CLIP",
     argument="ENCODER",
     optional=True,
 )
 FOCUS = Entry(
-    "gridprobe_selectors.focus:make",
+    "gridprobe_selectors.focus:FOCUS.make",
     "FOCUS: a bandit that compares few frames with the question; by SigLIP",
     argument="SEED:ENCODER",
     optional=True,
 )
 WAVELET = Entry(
-    "gridprobe_selectors.wavelet:make",
+    "gridprobe_selectors.wavelet:Wavelet.make",
     "WFS-SB: diverse frames of segments that a wavelet finds; by SigLIP",
     argument="ENCODER",
     optional=True,
 )
 HYBRID = Entry(
-    "gridprobe_selectors.hybrid:make",
+    "gridprobe_selectors.hybrid:Hybrid.make",
     "gridprobe's probes, of the rows and columns that SigLIP finds promising",
     argument="ENCODER",
     optional=True,
@@ -97,9 +97,9 @@ KEYFRAMES = Entry(
     argument="FILE",
     frames="none",
 )
-FRAG = Entry("gridprobe_selectors.agents:make_frag", "FRAG: the model says of each frame alone whether it is needed")
+FRAG = Entry("gridprobe_selectors.agents:Frag.make", "FRAG: the model says of each frame alone whether it is needed")
 UNCERTAINTY = Entry(
-    "gridprobe_selectors.agents:make_uncertainty",
+    "gridprobe_selectors.agents:Uncertainty.make",
     "uncertainty guidance: frames, or windows of them, from which the answer has a low entropy",
     argument="WINDOW",
     optional=True,
@@ -111,15 +111,15 @@ Q_FRAME = Entry(
     optional=True,
 )
 VIDEOAGENT = Entry(
-    "gridprobe_selectors.agents:make_videoagent",
+    "gridprobe_selectors.agents:VideoAgent.make",
     "VideoAgent without text: few frames, and at most twice more from the best segments; at most N",
 )
 VIDEOATLAS = Entry(
-    "gridprobe_selectors.agents:make_videoatlas",
+    "gridprobe_selectors.agents:VideoAtlas.make",
     "VideoAtlas without text: the model descends through contact sheets",
 )
 AVUA = Entry(
-    "gridprobe_selectors.agents:make_avua",
+    "gridprobe_selectors.agents:Avua.make",
     "AVUA, no public code: a policy by type of question, frames accessed in rounds; at most N",
 )
 COMPARE = Entry(

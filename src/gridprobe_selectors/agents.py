@@ -65,11 +65,6 @@ class Frag(ByModel):
         return choose(self.model, requests)
 
 
-def make_frag(argument: str, parts: Parts) -> Frag:
-    """The function of the registry."""
-    return Frag(**parts_of(parts))
-
-
 # Training-free Uncertainty Guidance (arXiv:2510.00705): frames from which the answer has a low entropy are evidence.
 #
 # The question is asked about each window of consecutive frames by itself. The score of a frame is 1 - H/log n for the
@@ -99,17 +94,16 @@ class Uncertainty(ByModel):
         selection = self.selected(pool, scores, answers, kind="certainty")
         return replace(selection, probes=tuple(answers), notes=()) if self.window == 1 else selection
 
+    @classmethod
+    def make(cls, argument: str, parts: Parts) -> "Uncertainty":
+        """From "uncertainty" or "uncertainty:WINDOW"."""
+        if argument and not (argument.isascii() and argument.isdigit() and int(argument) >= 1):
+            raise UsageError(f"a window has a whole number of frames, 1 or more, as in uncertainty:4, got {argument!r}")
+        return cls(**parts_of(parts), window=int(argument) if argument else WINDOW)
+
     def describe(self) -> dict[str, Any]:
         """With the window."""
         return {**super().describe(), "window": self.window}
-
-
-def make_uncertainty(argument: str, parts: Parts) -> Uncertainty:
-    """The function of the registry, for "uncertainty" or "uncertainty:WINDOW"."""
-    good = argument.isascii() and argument.isdigit() and int(argument) >= 1
-    if argument and not good:
-        raise UsageError(f"a window has a whole number of frames of at least 1, as in uncertainty:4, got {argument!r}")
-    return Uncertainty(**parts_of(parts), window=int(argument) if argument else WINDOW)
 
 
 # Agents: how many frames they may see, and when they stop.
@@ -220,11 +214,6 @@ class VideoAgent(Agent):
         return {**super().describe(), "start": START, "rounds": ROUNDS, "shown": SHOWN}
 
 
-def make_videoagent(argument: str, parts: Parts) -> VideoAgent:
-    """The function of the registry."""
-    return VideoAgent(**parts_of(parts))
-
-
 # VideoAtlas (arXiv:2603.17948): the video as a grid of contact sheets, which the model descends into.
 #
 # The pool is divided into 16 spans. Each is shown to the model as one contact sheet, by itself, and its score is 1 -
@@ -288,11 +277,6 @@ def _divided(span: range) -> list[range]:
     """Up to 16 parts of nearly equal length."""
     count = min(BRANCHES, len(span))
     return [range(span[0] + i * len(span) // count, span[0] + (i + 1) * len(span) // count) for i in range(count)]
-
-
-def make_videoatlas(argument: str, parts: Parts) -> VideoAtlas:
-    """The function of the registry."""
-    return VideoAtlas(**parts_of(parts))
 
 
 # AVUA (Jeoung et al. 2024, arXiv:2410.20252): a policy for the type of question, then frames are accessed in rounds.
@@ -368,8 +352,3 @@ def _access(pool: int, seen: Mapping[int, float], count: int, *, policy: Literal
         near = min((i for i in range(pool) if i not in used), key=lambda i: (abs(i - best), i))
         chosen += [near] if len(chosen) % 2 == 0 else farthest(pool, used, 1)
     return chosen
-
-
-def make_avua(argument: str, parts: Parts) -> Avua:
-    """The function of the registry."""
-    return Avua(**parts_of(parts))

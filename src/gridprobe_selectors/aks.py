@@ -14,16 +14,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from gridprobe.importance import top
-from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, unit_range
+from gridprobe_selectors.encoded import Encoded, Floats, Similarities, unit_range, with_best
 
 THRESHOLD = 0.8
 DEPTH = 5
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,7 @@ class AKS(Encoded):
     """Relevant frames, from few stretches if relevance is concentrated and from many if not."""
 
     name: ClassVar[str] = "aks"
+    published: ClassVar[str] = "clip"
 
     def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """The best frames of every stretch."""
@@ -41,11 +38,6 @@ class AKS(Encoded):
         return {**super().describe(), "threshold": THRESHOLD, "depth": DEPTH}
 
 
-def make(argument: str, parts: Parts) -> AKS:
-    """The function of the registry."""
-    return AKS(encoder_of(parts, "clip", argument=argument), parts.budget, parts.ties)
-
-
 def choose_frames(scores: Floats, kept: int) -> tuple[int, ...]:
     """Positions of `kept` frames for scores from 0 to 1, ascending."""
     chosen: set[int] = set()
@@ -53,10 +45,7 @@ def choose_frames(scores: Floats, kept: int) -> tuple[int, ...]:
         share = min(len(stretch), kept >> depth)
         inside = scores[stretch.start : stretch.stop]
         chosen |= {stretch.start + i for i in top(inside, share, ties="earliest")}
-    others = np.array([i for i in range(len(scores)) if i not in chosen], dtype=np.int64)
-    missing = kept - len(chosen)
-    more = top(scores[others], missing, ties="spread") if missing else ()
-    return tuple(sorted((*chosen, *(int(others[i]) for i in more))))
+    return with_best(chosen, scores, kept)
 
 
 def stretches(scores: Floats, kept: int) -> list[tuple[range, int]]:

@@ -14,14 +14,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, unit_range
+from gridprobe_selectors.encoded import Encoded, Floats, Similarities, unit_range
 
 POWER = 3.0
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,6 +26,7 @@ class BOLT(Encoded):
 
     power: float = POWER
     name: ClassVar[str] = "bolt"
+    published: ClassVar[str] = "clip"
 
     def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """Frames at even levels of the cumulated similarity."""
@@ -38,11 +35,6 @@ class BOLT(Encoded):
     def describe(self) -> dict[str, Any]:
         """With its power."""
         return {**super().describe(), "power": self.power}
-
-
-def make(argument: str, parts: Parts) -> BOLT:
-    """The function of the registry."""
-    return BOLT(encoder_of(parts, "clip", argument=argument), parts.budget, parts.ties)
 
 
 def choose_frames(weights: Floats, kept: int) -> tuple[int, ...]:

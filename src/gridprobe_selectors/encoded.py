@@ -1,6 +1,7 @@
 """What selectors have in common that compare frames with the question in an encoder's space."""
 
 from abc import abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.errors import ModelError
-from gridprobe.importance import Budget, Grid, ImportanceMap, Ties
+from gridprobe.importance import Budget, Grid, ImportanceMap, Ties, top
 from gridprobe.models.base import Cost
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, Encoder, LazyEncoder, Parts, Selection, Selector, Vectors
@@ -48,6 +49,14 @@ def similarities_of(encoder: Encoder, pool: FramePool, text: str) -> Similaritie
     return Similarities(encoder.images(pool), encoder.texts([text]), cost)
 
 
+def with_best(chosen: Collection[int], scores: Floats, kept: int) -> tuple[int, ...]:
+    """The chosen positions and the best of the others, `kept` together, ascending."""
+    others = np.array([i for i in range(len(scores)) if i not in chosen], dtype=np.int64)
+    missing = kept - len(chosen)
+    more = others[list(top(scores[others], missing))].tolist() if missing else ()
+    return tuple(sorted((*chosen, *more)))
+
+
 def similarity_map(cosines: Floats) -> ImportanceMap:
     """Importance of each frame: (1 + cosine) / 2."""
     scores = (1.0 + cosines) / 2.0
@@ -68,6 +77,13 @@ class Comparing(Selector):
     budget: Budget
     ties: Ties = "spread"
     query: ClassVar[Query] = "question"
+    published: ClassVar[str] = "siglip"
+    """The encoder of its paper, or the nearest one that we have."""
+
+    @classmethod
+    def make(cls, argument: str, parts: Parts) -> "Comparing":
+        """The function of the registry."""
+        return cls(encoder_of(parts, cls.published, argument=argument), parts.budget, parts.ties)
 
     @property
     def input_size(self) -> FrameSize:

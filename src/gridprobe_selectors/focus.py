@@ -20,13 +20,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from gridprobe.importance import spread, top
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.video import FramePool
-from gridprobe_selectors.encoded import Comparing, Similarities, encoder_of, seed_and_rest, similarity_map
+from gridprobe_selectors.encoded import (
+    Comparing,
+    Floats,
+    Similarities,
+    encoder_of,
+    seed_and_rest,
+    similarity_map,
+    with_best,
+)
 
 ARM_SECONDS, LEAST_ARMS, ARM_FRAMES = 16.0, 8, 8
 COARSE = 3
@@ -41,8 +48,6 @@ GAP_SECONDS, GAP_SHARE, GAP_OFF = 1.0, 0.25, 0.2
 FLOOR = 1e-6
 """The least variance of an arm."""
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class FOCUS(Comparing):
@@ -50,6 +55,12 @@ class FOCUS(Comparing):
 
     seed: int = 0
     name: ClassVar[str] = "focus"
+
+    @classmethod
+    def make(cls, argument: str, parts: Parts) -> "FOCUS":
+        """From "focus", "focus:SEED", "focus:ENCODER" or "focus:SEED:ENCODER"."""
+        seed, encoder = seed_and_rest(argument)
+        return cls(encoder_of(parts, cls.published, argument=encoder), parts.budget, parts.ties, seed)
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Compare some frames, then choose."""
@@ -68,12 +79,6 @@ class FOCUS(Comparing):
     def describe(self) -> dict[str, Any]:
         """With its seed."""
         return {**super().describe(), "seed": self.seed}
-
-
-def make(argument: str, parts: Parts) -> FOCUS:
-    """The function of the registry."""
-    seed, encoder = seed_and_rest(argument)
-    return FOCUS(encoder_of(parts, "siglip", argument=encoder), parts.budget, parts.ties, seed)
 
 
 class _Search:
@@ -138,10 +143,7 @@ class _Search:
         places = _even_shares(kept - len(chosen), len(arms))
         for arm, wanted in zip(arms, places, strict=True):
             self._draw(arm, wanted, chosen, gap=self._gap(kept))
-        rest = np.array([i for i in range(len(self._pool)) if i not in chosen], dtype=np.int64)
-        missing = kept - len(chosen)
-        more = top(self.everywhere()[rest], missing) if missing else ()
-        return tuple(sorted((*chosen, *(int(rest[i]) for i in more))))
+        return with_best(chosen, self.everywhere(), kept)
 
     def _bound(self, arm: range) -> float:
         values = self._scaled(np.array([self._known[i] for i in arm if i in self._known]))

@@ -34,6 +34,11 @@ class Hybrid(ByModel):
     share: float = SHARE
     name: ClassVar[str] = "hybrid"
 
+    @classmethod
+    def make(cls, argument: str, parts: Parts) -> "Hybrid":
+        """The function of the registry."""
+        return cls(**parts_of(parts), encoder=encoder_of(parts, "siglip", argument=argument))
+
     @property
     def input_size(self) -> FrameSize:
         """The encoder's size; the engine shrinks frames for probes."""
@@ -76,8 +81,3 @@ class Hybrid(ByModel):
     def describe(self) -> dict[str, Any]:
         """With its encoder and the share of lines that it probes."""
         return {**super().describe(), "encoder": self.encoder.identity, "share": self.share}
-
-
-def make(argument: str, parts: Parts) -> Hybrid:
-    """The function of the registry."""
-    return Hybrid(**parts_of(parts), encoder=encoder_of(parts, "siglip", argument=argument))

@@ -16,7 +16,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
 from gridprobe.selectors.baselines import require_no_number
 from gridprobe.video import FramePool
 from gridprobe_eval.reader import KEYFRAMES_SCHEMA
-from gridprobe_selectors.encoded import unit_range
+from gridprobe_selectors.encoded import Floats, unit_range
 
 # What selectors share that read other programs' results: bounded files, checks, and the frame nearest to a time.
 
@@ -86,12 +86,8 @@ def is_number(value: Any) -> bool:
 SCORES_SCHEMA = "gridprobe.scores/1"
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """The file's entry for one question."""
-
-    scores: tuple[float, ...]
-    times: tuple[float, ...] | None = None
+Scoring = tuple[tuple[float, ...], tuple[float, ...] | None]
+"""The file's entry for one question: scores, and their times if it has them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,8 +105,7 @@ class Scores(Selector):
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Those that the budget chooses by the file's scores."""
-        entry = self.questions[question_id(question, self.questions, self.source)]
-        scores = _of_pool(entry, pool, self.source)
+        scores = self._scores(pool, self.questions[question_id(question, self.questions, self.source)])
         if scores.min() < 0 or scores.max() > 1:
             scores = unit_range(scores)
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores.tolist()), kind="scores")
@@ -119,13 +114,24 @@ class Scores(Selector):
             self.name, pool, self.budget.choose(evidence, ties=self.ties), evidence=evidence, notes=notes
         )
 
+    def _scores(self, pool: FramePool, entry: Scoring) -> Floats:
+        scores, times = entry
+        if times is not None:
+            return np.array([scores[nearest(time, times)] for time in pool.times])
+        if len(scores) != len(pool):
+            raise DataError(
+                f'{self.source} has {len(scores)} scores for a pool of {len(pool)} frames; give their "times", or '
+                "sample the pool they were made for"
+            )
+        return np.array(scores)
+
     def bounds(self, pool: int) -> tuple[int, int]:
         """Those of its budget."""
         return self.budget.bounds(pool)
 
     def describe(self) -> dict[str, Any]:
         """The file, a hash of its content, and the budget."""
-        content = repr(sorted((name, astuple(each)) for name, each in self.questions.items()))
+        content = repr(sorted(self.questions.items()))
         digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return {
             "name": self.name,
@@ -140,17 +146,6 @@ def imported_scores(argument: str, parts: Parts) -> Scores:
     """The function of the registry, for "scores:FILE"."""
     whole = read_json(Path(argument), "scores", "see docs/selectors.md for its format")
     return Scores(_scored_questions(whole, argument), parts.budget, parts.ties, argument)
-
-
-def _of_pool(entry: Scoring, pool: FramePool, source: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    if entry.times is not None:
-        return np.array([entry.scores[nearest(time, entry.times)] for time in pool.times])
-    if len(entry.scores) != len(pool):
-        raise DataError(
-            f'{source} has {len(entry.scores)} scores for a pool of {len(pool)} frames; give their "times", or sample '
-            "the pool they were made for"
-        )
-    return np.array(entry.scores)
 
 
 # The file.
@@ -176,10 +171,10 @@ def _scoring(entry: Any, where: str) -> Scoring:
     scores, times = entry.get("scores"), entry.get("times")
     need(isinstance(scores, list) and bool(scores) and all(map(is_number, scores)), where, '"scores" must be numbers')
     if times is None:
-        return Scoring(tuple(scores))
+        return tuple(scores), None
     need(isinstance(times, list) and len(times) == len(scores), where, '"times" must be as many as "scores"')
     need(all(map(is_number, times)) and times == sorted(times), where, '"times" must be numbers that ascend')
-    return Scoring(tuple(scores), tuple(times))
+    return tuple(scores), tuple(times)
 
 
 # Keyframes: frames that were selected before, by gridprobe or another program, read from a file.
@@ -221,10 +216,6 @@ class Chosen:
         moments = self.times, self.indices, self.pool
         return (moments, self.numbers) if self.numbers else (moments,)
 
-    def at(self, fps: float) -> "Chosen":
-        """The same with times."""
-        return Chosen(tuple(number / fps for number in self.numbers))
-
 
 @dataclass(frozen=True, repr=False)
 class Keyframes(Selector):
@@ -260,7 +251,8 @@ class Keyframes(Selector):
         """The frames that were chosen for this question."""
         chosen = self.questions[question_id(question, self.questions, self.source)]
         if chosen.numbers:
-            chosen = chosen.at(self._rate(pool))
+            rate = self._rate(pool)
+            chosen = Chosen(tuple(number / rate for number in chosen.numbers))
         if _fits(chosen, pool.times):
             return Selection.of("keyframes", pool, tuple(sorted(chosen.indices or ())))
         places = [nearest(time, pool.times) for time in chosen.times]

@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Encoded, Query, Similarities, encoder_of
+from gridprobe_selectors.encoded import Encoded, Floats, Query, Similarities
 
 LAMBDA = 0.2
 SEGMENT, LARGE_SEGMENT = 32, 128
@@ -31,8 +30,6 @@ PIVOT = 1e-6
 """The least pivot of a determinant; frames whose cosine differs from 1 by less than 3e-8 count as equal."""
 EQUAL = 1e-7
 """Of scores that differ by less than this the first counts."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,6 @@ class MDP3(Encoded):
     def describe(self) -> dict[str, Any]:
         """With its weight."""
         return {**super().describe(), "lambda": LAMBDA}
-
-
-def make(argument: str, parts: Parts) -> MDP3:
-    """The function of the registry."""
-    return MDP3(encoder_of(parts, "siglip", argument=argument), parts.budget, parts.ties)
 
 
 def kernel(cosines: Floats) -> Floats:

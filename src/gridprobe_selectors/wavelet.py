@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from gridprobe.importance import spread, top
-from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, find_peaks, unit_range
+from gridprobe.importance import spread
+from gridprobe_selectors.encoded import Encoded, Floats, Similarities, find_peaks, unit_range, with_best
 
 LOW_PASS = (
     -0.010597401784997278,
@@ -39,8 +37,6 @@ WEIGHTS = (0.4, 0.2, 0.3, 0.1)
 """Of a segment's length, mean, maximum and variance."""
 RELEVANCE = 0.5
 """λ of the marginal relevance."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -63,11 +59,6 @@ class Wavelet(Encoded):
             inside = slice(segment.start, segment.stop)
             chosen += [segment.start + i for i in diverse(2 * scores[inside] - 1, vectors[inside], share)]
         return tuple(sorted(chosen))
-
-
-def make(argument: str, parts: Parts) -> Wavelet:
-    """The function of the registry."""
-    return Wavelet(encoder_of(parts, "siglip", argument=argument), parts.budget, parts.ties)
 
 
 def boundaries(scores: Floats) -> tuple[int, ...]:
@@ -150,6 +141,4 @@ def diverse(relevance: Floats, vectors: Floats, kept: int) -> list[int]:
 
 def _half_and_half(scores: Floats, kept: int) -> tuple[int, ...]:
     """Half uniform, the other half the best of what is left."""
-    even = spread(len(scores), kept // 2) if kept > 1 else ()
-    rest = np.array([i for i in range(len(scores)) if i not in even], dtype=np.int64)
-    return tuple(sorted((*even, *(int(rest[i]) for i in top(scores[rest], kept - len(even))))))
+    return with_best(spread(len(scores), kept // 2) if kept > 1 else (), scores, kept)

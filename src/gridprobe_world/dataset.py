@@ -6,12 +6,12 @@ import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count as count_up
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 from uuid import uuid4
 
 import numpy as np
@@ -22,13 +22,24 @@ from gridprobe.video import FramePool, SampleSpec, VideoInfo
 from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
 from gridprobe_eval.benchmarks.files import choose
 from gridprobe_world.parts import PARTS, Part, generate_part
-from gridprobe_world.questions import FAMILIES, PART_FAMILIES, WorldQuestion, ask_about, ask_part
+from gridprobe_world.questions import (
+    FAMILIES,
+    PART_FAMILIES,
+    WorldQuestion,
+    ask_about,
+    ask_part,
+    ask_two_options,
+    ask_yes_no,
+)
 from gridprobe_world.render import Renderer, render_frames
-from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
+from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, Worlds, generate
 
 Split = Literal["test", "train"]
 SEEDS = {"test": TEST_SEEDS, "train": TRAINING_SEEDS}
-CHOICES = (*PARTS, "all")
+Form = Literal["two-options", "yes-no"]
+FORMS: tuple[Form, ...] = get_args(Form)
+"""Other questions about the videos of the standard part: with two options, and with the options yes and no."""
+CHOICES = (*PARTS, *FORMS, "all")
 NAMES = frozenset((*SHAPES, *ORDINALS))
 """The words of a question that distinguish it from others with the same wording."""
 SHORTEST, LONGEST = 60.0, 3600.0
@@ -46,8 +57,7 @@ class WorldItem:
     """Of the video; items with the same seed share one."""
     duration: float
     asked: WorldQuestion
-    difficulty: Difficulty = field(default_factory=Difficulty)
-    part: Part = "standard"
+    part: Part | Form = "standard"
 
     @property
     def family(self) -> str:
@@ -74,7 +84,6 @@ def items(
     split: Split = "test",
     per_video: int = 4,
     first: int = 0,
-    difficulty: Difficulty | None = None,
     part: str = "standard",
 ) -> list[WorldItem]:
     """Items `first` to `first + count`. WorldItem i is the same for any count.
@@ -87,8 +96,7 @@ def items(
         split: videos made from test seeds or from training seeds.
         per_video: questions about each video.
         first: the number of the first item.
-        difficulty: of the standard part's scripts.
-        part: one of the test set's parts (`parts.PARTS`), or "all": a video of each in turn.
+        part: one of the test set's parts (`parts.PARTS`) or of `FORMS`, or "all": a video of each part in turn.
     """
     if split not in SEEDS:
         raise UsageError(f"split must be one of {', '.join(SEEDS)}, got {split!r}")
@@ -96,18 +104,16 @@ def items(
         raise UsageError(f"count, first and per_video cannot be {count}, {first} and {per_video}")
     if part not in CHOICES:
         raise UsageError(f"part must be one of {', '.join(CHOICES)}, got {part!r}")
-    if difficulty is not None and part != "standard":
-        raise UsageError(f"difficulty belongs to the standard part, not to {part}; leave it out")
-    chosen = PARTS if part == "all" else tuple(name for name in PARTS if name == part)
-    streams = [_part_items(SEEDS[split], per_video, name, difficulty or Difficulty()) for name in chosen]
+    chosen = PARTS if part == "all" else (cast(Part | Form, part),)
+    streams = [_part_items(SEEDS[split], per_video, name) for name in chosen]
     return list(islice(_in_turn(streams, per_video), first, first + count))
 
 
-def _part_items(seeds: range, per_video: int, part: Part, difficulty: Difficulty) -> Iterator[WorldItem]:
-    if part == "standard":
-        yield from _standard_items(seeds, per_video, difficulty)
+def _part_items(seeds: range, per_video: int, part: Part | Form) -> Iterator[WorldItem]:
+    if part in ASKED:
+        yield from _standard_items(seeds, per_video, part)
         return
-    families = list(PART_FAMILIES[part])
+    families = list(PART_FAMILIES[cast(Part, part)])
     for video, seed in enumerate(seeds):
         world = script(seed, part)
         previous: set[tuple[str, ...]] = set()
@@ -138,28 +144,39 @@ def _in_turn(streams: Sequence[Iterator[WorldItem]], per_video: int) -> Iterator
             yield from islice(stream, per_video)
 
 
-def _standard_items(seeds: range, per_video: int, difficulty: Difficulty) -> Iterator[WorldItem]:
-    asked_so_far: Counter[str] = Counter()
+Ask = Callable[[Worlds, int, str, random.Random], WorldQuestion | None]
+ASKED: dict[str, tuple[Sequence[str], Ask]] = {
+    "standard": (tuple(FAMILIES), ask_about),
+    "two-options": (tuple(FAMILIES), ask_two_options),
+    "yes-no": (("presence", "sequence", *(name for name in FAMILIES if name not in ("negation", "order"))), ask_yes_no),
+}
+"""The families that are asked about a standard script, and what makes their questions."""
+
+
+def _standard_items(seeds: range, per_video: int, part: Part | Form) -> Iterator[WorldItem]:
+    (families, ask), asked_so_far = ASKED[part], Counter[str]()
+    form = "" if part == "standard" else f"{part}-"
     for video, seed in enumerate(seeds):
-        turn = {family: (place - video) % len(FAMILIES) for place, family in enumerate(FAMILIES)}
-        order = sorted(FAMILIES, key=lambda family: (asked_so_far[family], turn[family]))
-        world = generate(np.random.default_rng(seed), 1, difficulty)
-        for place, question in enumerate(islice(_questions(world, seed, order), per_video)):
+        turn = {family: (place - video) % len(families) for place, family in enumerate(families)}
+        order = sorted(families, key=lambda family: (asked_so_far[family], turn[family]))
+        world = script(seed, part)
+        questions = _questions(world, f"{seed}:{form}", order, ask)
+        for place, question in enumerate(islice(questions, per_video)):
             asked_so_far[question.family] += 1
-            name = f"gw-{video * per_video + place:07d}-{question.family}"
-            yield WorldItem(name, seed, _duration(seed), question, difficulty)
+            name = f"gw-{form}{video * per_video + place:07d}-{question.family}"
+            yield WorldItem(name, seed, _duration(seed), question, part)
 
 
-def _questions(world: Worlds, seed: int, order: list[str]) -> Iterator[WorldQuestion]:
+def _questions(world: Worlds, name: str, order: list[str], ask: Ask) -> Iterator[WorldQuestion]:
     """One question of each family that suits the script, then a second round, and so on."""
     for again in count_up():
         for family in order:
-            question = ask_about(world, 0, family, random.Random(f"{seed}:{family}:{again}"))
+            question = ask(world, 0, family, random.Random(f"{name}{family}:{again}"))
             if question is not None:
                 yield question
 
 
-def _duration(seed: int, part: Part = "standard") -> float:
+def _duration(seed: int, part: Part | Form = "standard") -> float:
     """Whole seconds, so that whole frames fill the video exactly."""
     shortest = SHORTEST_BRIEF if part == "brief" else SHORTEST
     draw = random.Random(f"{seed}:duration").uniform(math.log(shortest), math.log(LONGEST))
@@ -168,21 +185,20 @@ def _duration(seed: int, part: Part = "standard") -> float:
 
 def world_of(item: WorldItem) -> Worlds:
     """The script of the item's video."""
-    if item.part == "standard":
-        return generate(np.random.default_rng(item.seed), 1, item.difficulty)
     return script(item.seed, item.part)
 
 
-def script(seed: int, part: Part) -> Worlds:
+def script(seed: int, part: Part | Form) -> Worlds:
     """The script made from a seed."""
-    if part == "standard":
+    if part in ASKED:
         return generate(np.random.default_rng(seed), 1)
-    return generate_part(np.random.default_rng([seed, PARTS.index(part)]), 1, part)
+    return generate_part(np.random.default_rng([seed, PARTS.index(part)]), 1, cast(Part, part))
 
 
 def pool_of(item: WorldItem, *, cells: int = 144, size: int = 224, device: str = "cpu") -> FramePool:
     """The frames that sampling the middles of equal shares of the item's video would give, without the video."""
-    source = f"gridworld:{item.seed}:{size}{_trait(item)}"
+    part = "" if item.part in ASKED else f":{item.part}"
+    source = f"gridworld:{item.seed}:{size}{part}"  # equal sources mean equal pixels
     return rendered(world_of(item), item.duration, source=source, cells=cells, size=size, device=device)
 
 
@@ -196,16 +212,6 @@ def rendered(world: Worlds, duration: float, *, source: str, cells: int, size: i
         picture = render_frames(world, time[None], size, device)[0].permute(0, 2, 3, 1)
         pixels = (picture * 255 + 0.5).byte().cpu().numpy()
     return FramePool(pixels, tuple((i + 0.5) / cells * duration for i in range(cells)), source=source)
-
-
-def _trait(item: WorldItem) -> str:
-    """How a script differs from the usual one of its seed, since equal frame keys must mean equal pixels."""
-    difficulty = item.difficulty
-    if item.part != "standard":
-        return f":{item.part}"
-    if difficulty == Difficulty():
-        return ""
-    return f":{difficulty.shortest!r}-{difficulty.longest!r}-{difficulty.digits!r}-{difficulty.needles}"
 
 
 # gridworld as a benchmark: questions and videos generated from seeds, the same on every machine.
@@ -232,6 +238,7 @@ def load(
         split: "test" or "train".
         part: "standard", "fine", "brief", "crowded", "unanswerable", or "all" for a video of each in turn. Of the
             unanswerable part one question in three has no right option: its answer is None, and accuracy leaves it out.
+            "two-options" and "yes-no" ask such questions about the videos of the standard part.
         source: "mp4" writes and decodes real files; "rendered" takes the frames straight from the script, which needs
             no PyAV and, on a GPU, hardly any time.
         evidence: "hidden" leaves out every frame that shows evidence, to see how sure a model is without it; it needs
@@ -257,7 +264,7 @@ def load(
 
 def _item(item: WorldItem, data: Path) -> Item:
     """With a hint only where there is one, so that old releases keep their fingerprint."""
-    suffix = "" if item.part == "standard" else f"-{item.part}"
+    suffix = "" if item.part in ASKED else f"-{item.part}"
     hint = {"hint": [list(interval) for interval in item.hint]} if item.hint else {}
     return Item(
         id=item.id,
@@ -337,7 +344,7 @@ OPENERS = {"mp4": open_video, "rendered": open_rendered}
 
 
 def _script(item: Item) -> Worlds:
-    return script(item.extra["seed"], cast(Part, item.bins["part"]))
+    return script(item.extra["seed"], cast(Part | Form, item.bins["part"]))
 
 
 def open_answer(item: Item) -> str | None:

@@ -21,15 +21,20 @@ from gridprobe.models.base import (
     LOW_MASS,
     Capabilities,
     Choose,
+    Completion,
     Cost,
     CostModel,
     Model,
     Posterior,
     Request,
     Response,
+    SamplingParams,
+    posteriors,
 )
 from gridprobe.models.local import checkpoint
-from gridprobe.question import OR_NOT_SHOWN, Question
+from gridprobe.open_ended import remembered
+from gridprobe.question import OR_NOT_SHOWN, SHORT, Question
+from gridprobe_world.questions import behind_yes_no
 from gridprobe_world.world import BACKGROUNDS, COLOURS, DIGITS, NOT_SHOWN, PATTERNS, SHAPES, TIMES
 
 # check_shipped(): the files of a model of the package are those that were released, byte for byte.
@@ -87,6 +92,13 @@ LABEL = re.compile(r"^\(?[A-Z][.)] ", re.MULTILINE)
 """What stands before an option in a prompt."""
 TWO = re.compile(r"^(\(?)A([.)]) (.+)\n\1B\2 (.+)$", re.MULTILINE)
 """The lines of two options."""
+YES_NO = re.compile(
+    r"^Question: (.+)\n\n?(?:(\(?)A[.)] (yes|no)\n\(?B[.)] (yes|no)(?!\n\(?C)|" + re.escape(SHORT) + ")$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""A question with the options yes and no, or with none, in the wordings of `TRAINED`."""
+YES_NO_WORDS = ("yes", "no")
+TINY = 1e-30
 KINDS = (tuple(COLOURS), SHAPES, DIGITS, TIMES, PATTERNS, tuple(BACKGROUNDS))
 """The words that may stand among the same options."""
 SHOWN_WORDS, SHOWN_LETTERS = 5, 20
@@ -116,7 +128,8 @@ class Vocabulary:
     def unknown(self, text: str) -> tuple[str, ...]:
         """The words of a question or prompt that are in neither the list nor the templates, each once."""
         words = self.words | TEMPLATE_WORDS
-        return tuple(word for word in dict.fromkeys(_split(LABEL.sub("", text))) if word not in words)
+        texts = [asked for asked, _, _ in _behind(text)] or [text]
+        return tuple(word for word in dict.fromkeys(_split(LABEL.sub("", " ".join(texts)))) if word not in words)
 
     def require(self, text: str) -> None:
         """Refuse a text with unknown words."""
@@ -155,11 +168,12 @@ class Embedded:
 
     def run(self, requests: Sequence[Request]) -> list[Response]:
         """Answer the requests; one with unknown words is refused or gets a note."""
-        trained = [_trained(request) for request in requests]
-        notes = self._checked([request.prompt for request in trained])
+        notes = self._checked([request.prompt for request in requests])
+        trained = [_trained(self.engine, request) for request in requests]
+        answers = iter(self.engine.run([asked for some in trained for asked, _ in some]))
         responses = [
-            _among(response, request.labels)
-            for response, request in zip(self.engine.run(trained), requests, strict=True)
+            _read([(next(answers), meanings) for _, meanings in some], request)
+            for some, request in zip(trained, requests, strict=True)
         ]
         if self.implied:
             _require_mass([each for each in responses if isinstance(each, Posterior)])
@@ -167,7 +181,7 @@ class Embedded:
 
     def cost(self, request: Request) -> Cost:
         """What the request would cost."""
-        return self.engine.cost(_trained(request))
+        return _cost(self.engine, request)
 
     def _checked(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
         """What to note about each text; a model that nobody named refuses instead."""
@@ -182,8 +196,11 @@ class Embedded:
         return self.vocabulary.unknown(text)
 
     def _notes(self, prompt: str) -> tuple[str, ...]:
-        words = self.unknown_words(prompt)
-        return (f"the embedded model met {some_words(words)}, which it has never seen, and guesses",) if words else ()
+        words, asked = self.unknown_words(prompt), " ".join(question.text for _, question, _ in _behind(prompt))
+        notes = [f"the embedded model was asked: {asked}"] if asked else []
+        if words:
+            notes.append(f"the embedded model met {some_words(words)}, which it has never seen, and guesses")
+        return tuple(notes)
 
 
 def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
@@ -206,7 +223,7 @@ def cost_model(size: str = "") -> CostModel:
     """What a model of the package costs."""
     size = size or SIZES[0]
     costs = checkpoint.cost_model(str(_folder(size)))
-    return replace(costs, identity=f"embedded:{size}", price=lambda request: costs.price(_trained(request)))
+    return replace(costs, identity=f"embedded:{size}", price=lambda request: _cost(costs, request))
 
 
 def _noted(response: Response, notes: tuple[str, ...]) -> Response:
@@ -215,19 +232,88 @@ def _noted(response: Response, notes: tuple[str, ...]) -> Response:
     return tuple(replace(text, notes=text.notes + notes) for text in response)
 
 
-def _trained(request: Request) -> Request:
-    """The request in the form of the model's training: the short instruction, and at least three options.
+Meanings = tuple[dict[str, float], ...]
+"""For each label of a request, the labels that mean it in what is asked in its place, and how much each counts."""
+
+
+def _trained(engine: Model, request: Request) -> list[tuple[Request, Meanings]]:
+    """The request in the form of the model's training: the short instruction, at least three options, no yes or no.
 
     Of two options a model that never saw so few takes the first, whatever it is. So a third one of the same kind is
-    added, and the answer is read among the two (`_among`).
+    added. In place of a yes/no question, one or two that are behind it are asked. `_read` reads the answer.
     """
-    prompt, task = request.prompt.removesuffix(f" {OR_NOT_SHOWN}"), request.task
+    prompt = request.prompt.removesuffix(f" {OR_NOT_SHOWN}")
+    if behind := _behind(prompt):
+        first = replace(request, keep_kv=request.keep_kv or len(behind) > 1)
+        again = replace(remembered(engine, first) if first.visible_frames is None else first, attention=False)
+        return [
+            (replace(each, prompt=asked, task=Choose(question.labels)), meanings)
+            for each, (asked, question, meanings) in zip((first, again), behind, strict=False)
+        ]
     options = TWO.search(prompt) if request.labels == ("A", "B") else None
     third = next(_like(options[3], options[4]), None) if options else None
-    if options and third:
-        prompt = f"{prompt[: options.end()]}\n{options[1]}C{options[2]} {third}{prompt[options.end() :]}"
-        task = Choose(("A", "B", "C"))
-    return request if prompt == request.prompt else replace(request, prompt=prompt, task=task)
+    if not options or not third:
+        return [(replace(request, prompt=prompt), ())]
+    prompt = f"{prompt[: options.end()]}\n{options[1]}C{options[2]} {third}{prompt[options.end() :]}"
+    return [(replace(request, prompt=prompt, task=Choose(("A", "B", "C"))), ({"A": 1.0}, {"B": 1.0}))]
+
+
+def _behind(prompt: str) -> list[tuple[str, Question, Meanings]]:
+    """The prompts that are behind one of a yes/no question, their questions, and what their labels mean.
+
+    Before the frames are looked at, yes is as likely as no, but each of seven other colours is as likely as the one
+    that is claimed. So it is their mean probability that counts for no, and not their sum.
+    """
+    match = YES_NO.search(prompt.removesuffix(f" {OR_NOT_SHOWN}"))
+    words = ((match[3] or "yes").casefold(), (match[4] or "no").casefold()) if match else ()
+    if not match or len(set(words)) < 2:
+        return []
+    behind = []
+    for question, means in behind_yes_no(match[1]):
+        asked = replace(question, template="paper" if match[2] else "default")
+        labels = {word: [each for each in asked.labels if means.get(asked.option(each)) == word] for word in words}
+        weights = {"yes": 1.0, "no": 1.0 / len(labels["no"])}
+        meanings = tuple(dict.fromkeys(labels[word], weights[word]) for word in words)
+        behind.append((prompt[: match.start()] + asked.prompt, asked, meanings))
+    return behind
+
+
+def _read(answers: Sequence[tuple[Response, Meanings]], request: Request) -> Response:
+    """The answers to what was asked in place of a request, as one to the request itself: the product of their shares.
+
+    The probability of an option that was added is missing from the mass. Of two questions the first may well have it.
+    """
+    response, meanings = answers[0]
+    if not meanings:
+        return response
+    asked = posteriors(each for each, _ in answers)
+    shares = [_shares(each, meanings) for each, (_, meanings) in zip(asked, answers, strict=True)]
+    cost, weights = sum((each.cost for each in asked), Cost()), map(math.prod, zip(*shares, strict=True))
+    read = Posterior.from_probabilities(dict(zip(request.labels or YES_NO_WORDS, weights, strict=True)), cost)
+    known = sum(asked[0].probabilities[label] for mine in meanings for label in mine) if len(asked) == 1 else 1.0
+    read = replace(asked[0], labels=read.labels, logprobs=read.logprobs, cost=cost, mass=asked[0].mass * known)
+    return _written(read, request.task) if isinstance(request.task, SamplingParams) else read
+
+
+def _shares(posterior: Posterior, meanings: Meanings) -> list[float]:
+    """How much each meaning gets: never 0, so that the product of two sure answers that differ is not 0."""
+    chances = posterior.probabilities
+    return [max(TINY, sum(chances[label] * weight for label, weight in mine.items())) for mine in meanings]
+
+
+def _written(posterior: Posterior, params: SamplingParams) -> Response:
+    """Yes and no as texts: the likelier one, and among several samples the other one, too."""
+    likely, unlikely = sorted(zip(posterior.labels, posterior.logprobs, strict=True), key=lambda each: -each[1])
+    chosen = [likely] * (params.samples - 1) + [likely if params.samples == 1 else unlikely]
+    costs = [posterior.cost, *[Cost()] * (params.samples - 1)]
+    return tuple(
+        Completion(text, 1, logprob + math.log(max(TINY, posterior.mass)), True, cost, posterior.notes)
+        for (text, logprob), cost in zip(chosen, costs, strict=True)
+    )
+
+
+def _cost(engine: Model, request: Request) -> Cost:
+    return sum((engine.cost(asked) for asked, _ in _trained(engine, request)), Cost())
 
 
 def _like(*options: str) -> Iterator[str]:
@@ -236,15 +322,6 @@ def _like(*options: str) -> Iterator[str]:
     return (
         word for kind in KINDS if words & {*kind} and words <= {*kind, *NOT_SHOWN} for word in kind if word not in words
     )
-
-
-def _among(response: Response, labels: tuple[str, ...]) -> Response:
-    """A response without the labels that were added."""
-    if not isinstance(response, Posterior) or len(response.labels) == len(labels):
-        return response
-    shares = [math.exp(logprob) for logprob in response.logprobs[: len(labels)]]
-    asked = Posterior.from_probabilities(dict(zip(labels, shares, strict=True)), response.cost)
-    return replace(response, labels=labels, logprobs=asked.logprobs, mass=response.mass * sum(shares))
 
 
 def _folder(size: str) -> Path:

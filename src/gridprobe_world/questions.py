@@ -6,8 +6,11 @@ always there), negation (what never appears), count, order, holistic (the backgr
 """
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -507,15 +510,13 @@ def _intervals(worlds: Worlds, row: int, objects: tuple[int, ...]) -> tuple[tupl
     )
 
 
-def offer_not_shown(original: WorldQuestion, rng: random.Random) -> WorldQuestion:
-    """The same question with "not shown" in place of one of its wrong options."""
-    question, right = original.question, original.right
-    place = rng.choice([i for i, option in enumerate(question.options) if option != right])
-    options = [*question.options[:place], rng.choice(NOT_SHOWN), *question.options[place + 1 :]]
-    return replace(original, question=replace(question, options=tuple(options)))
-
-
 # Questions with two options, and yes/no questions.
+
+
+def ask_two_options(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion | None:
+    """A question of the family about one script with the right and one wrong option; None if none suits it."""
+    question = ask_about(worlds, row, family, rng)
+    return None if question is None else with_two_options(question, rng)
 
 
 def with_two_options(original: WorldQuestion, rng: random.Random) -> WorldQuestion:
@@ -586,3 +587,64 @@ def ask_yes_no(worlds: Worlds, row: int, family: str, rng: random.Random) -> Wor
         )
     evidence, hint = _intervals(worlds, row, objects), _intervals(worlds, row, draft.hint)
     return WorldQuestion(family, Question(text, options, answer=answer), evidence, objects, draft.wording, hint)
+
+
+# What yes/no questions can be turned into. The embedded models never saw one: they are asked what is behind it.
+
+VALUES: dict[str, Sequence[str]] = {
+    "presence": (*SHAPES, *(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)),
+    "sequence": ("before", "after"),
+    "count": TIMES,
+    "background": tuple(BACKGROUNDS),
+    "pattern": PATTERNS,
+    "flash-shape": SHAPES,
+    **{wording: tuple(COLOURS) for wording in CLAIMS if wording.endswith("colour")},
+    **{wording: DIGITS for wording in CLAIMS if wording.endswith(("digit", "print"))},
+}
+"""What a yes/no question of each wording may claim."""
+MOST_OPTIONS = 8
+"""No question of the training has more."""
+
+
+def behind_yes_no(text: str) -> list[tuple[Question, dict[str, str]]]:
+    """The questions behind a yes/no question, each with which of its options mean yes or no; none for any other text.
+
+    Behind "Is the triangle cyan?" is "What colour is the triangle?", where cyan means yes and every other colour no.
+    What comes first needs two questions, as the models like some shapes more than others.
+    """
+    claim = _claims().get(_plain(text))
+    if claim is None:
+        return []
+    wording, shape, other, value = claim
+    if wording == "sequence":
+        options = shape, other, NOT_SHOWN[0]
+        earlier, later = (shape, other) if value == "before" else (other, shape)
+        first, last = Question(WORDINGS["first"][0], options), Question(WORDINGS["last"][0], options)
+        return [(first, {earlier: "yes", later: "no"}), (last, {later: "yes", earlier: "no"})]
+    unseen: tuple[str, ...] = ()
+    if wording == "presence":
+        wording, (value, _, shape), unseen = "colour", value.rpartition(" "), NOT_SHOWN[:1]
+    words = [word for word in VALUES[wording] if word not in (value, other)]
+    shown = ([value, *words] if value else words)[: MOST_OPTIONS - len(unseen)]
+    means = dict.fromkeys((*shown, *unseen), "no") | dict.fromkeys([value] if value else shown, "yes")
+    texts = PART_WORDINGS.get(wording) or WORDINGS[wording]
+    return [(Question(texts[0].format(shape=shape, other=other), (*shown, *unseen)), means)]
+
+
+@cache
+def _claims() -> dict[str, tuple[str, str, str, str]]:
+    """Every yes/no question in plain words, with its wording, shape, other and value."""
+    claims = {}
+    for wording, texts in CLAIMS.items():
+        for text, value in product(texts, VALUES[wording]):
+            shapes = SHAPES if "{shape}" in text else ("",)
+            others = (ORDINALS if wording.startswith("ordinal") else SHAPES) if "{other}" in text else ("",)
+            for shape, other in product(shapes, others):
+                if not other or other not in (shape, value):
+                    claims[_plain(text.format(shape=shape, other=other, value=value))] = wording, shape, other, value
+    return claims
+
+
+def _plain(text: str) -> str:
+    """Lower-case words without punctuation and articles."""
+    return " ".join(word for word in re.findall(r"\w+", text.casefold()) if word not in ("a", "an", "the"))

@@ -5,7 +5,6 @@ backgrounds, and four objects, each in a quadrant of its own. Object 0 is there 
 one to four times, objects 2 and 3 appear once, briefly ("needles"), and may carry a small digit.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -121,19 +120,6 @@ class Worlds:
         chosen = np.asarray(rows)
         return Worlds(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
-    @staticmethod
-    def join(several: "Sequence[Worlds]") -> "Worlds":
-        """All scripts of several, with as many objects as the largest of them has; the added ones never appear."""
-        width = max(each.shape.shape[1] for each in several)
-        columns = []
-        for each in fields(Worlds):
-            arrays = [getattr(worlds, each.name) for worlds in several]
-            if each.name in OF_OBJECTS:
-                filler = {"start": NEVER, "end": NEVER, "radius": 1.0, "scale": 1.0}.get(each.name, 0)
-                arrays = [_widened(array, width, filler) for array in arrays]
-            columns.append(np.concatenate(arrays))
-        return Worlds(*columns)
-
     def visible(self, time: Floats) -> npt.NDArray[np.bool_]:
         """Which objects are on screen: B × n × objects, for times of shape B × n."""
         moment = time[:, :, None, None]
@@ -158,14 +144,6 @@ class Worlds:
         for scene in range(SCENES):
             total[np.arange(len(self)), self.background[:, scene]] += length[:, scene]
         return total
-
-
-OF_OBJECTS = ("shape", "colour", "digit", "centre", "phase", "radius", "start", "end", "scale", "pattern")
-
-
-def _widened(array: npt.NDArray[np.generic], width: int, filler: float) -> npt.NDArray[np.generic]:
-    more = [(0, 0), (0, width - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
-    return np.pad(array, more, constant_values=filler)
 
 
 def generate(rng: np.random.Generator, count: int, difficulty: Difficulty | None = None) -> Worlds:

@@ -13,7 +13,6 @@ from gridprobe.video import SampleSpec
 from gridprobe_world.dataset import WorldItem, items, pool_of, world_of
 from gridprobe_world.parts import PARTS, Part, generate_part
 from gridprobe_world.questions import FAMILIES, MAKERS, PART_FAMILIES, vocabulary
-from gridprobe_world.render import render_frame
 from gridprobe_world.world import CELL, COLOURS, NEVER, NOT_SHOWN, ORDINALS, PATTERNS, SHAPES, Worlds
 
 HARDER = tuple(part for part in PARTS if part != "standard")
@@ -206,31 +205,14 @@ def test_objects_on_screen_together_differ_in_shape_and_place(part: Part) -> Non
                     assert not both.any() or values[row, one] != values[row, other]
 
 
-def test_joined_scripts_look_as_they_did_apart() -> None:
-    rng = np.random.default_rng(4)
-    apart = [generate_part(rng, 3, part) for part in PARTS]
-    joined = Worlds.join(apart)
-
-    assert len(joined) == 15 and joined.shape.shape == (15, 6)
-    for number, worlds in enumerate(apart):
-        for row in (0, 2):
-            for time in (0.2, 0.71):
-                alone = render_frame(worlds.take([row]), time, 48)
-                assert np.array_equal(alone, render_frame(joined.take([3 * number + row]), time, 48))
-
-
 def test_families_belong_to_one_part() -> None:
     assert not set(MAKERS) & set(FAMILIES)
     assert len(MAKERS) == sum(len(families) for families in PART_FAMILIES.values())
 
 
-def test_unknown_parts_and_difficult_parts_are_refused() -> None:
-    from gridprobe_world.world import Difficulty
-
-    with pytest.raises(UsageError, match="standard, fine, brief, crowded, unanswerable, all, got 'coarse'"):
+def test_unknown_parts_are_refused() -> None:
+    with pytest.raises(UsageError, match="unanswerable, two-options, yes-no, all, got 'coarse'"):
         items(1, part="coarse")
-    with pytest.raises(UsageError, match="belongs to the standard part"):
-        items(1, part="fine", difficulty=Difficulty())
 
 
 def test_the_benchmark_has_a_bin_for_parts_and_a_video_for_each(tmp_path: Path) -> None:

@@ -6,7 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridprobe_world.questions import FAMILIES, WORDINGS, WorldQuestion, ask_about, vocabulary
+from gridprobe_world.dataset import items, world_of
+from gridprobe_world.parts import PARTS, Part, generate_part
+from gridprobe_world.questions import (
+    FAMILIES,
+    PART_FAMILIES,
+    WORDINGS,
+    WorldQuestion,
+    ask_about,
+    ask_yes_no,
+    behind_yes_no,
+    vocabulary,
+)
 from gridprobe_world.world import BACKGROUNDS, COLOURS, SHAPES, TIMES, Difficulty, Worlds, generate
 
 STEPS = 10_000
@@ -203,3 +214,45 @@ def test_without_digits_no_digit_is_asked_for() -> None:
 def test_an_unknown_family_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         ask_about(generate(np.random.default_rng(0), 1), 0, "gossip", random.Random(0))
+
+
+def watched(viewing: Viewing, text: str, options: tuple[str, ...]) -> str:
+    """What a careful viewer answers to a question behind one of yes or no, if it is about a shape."""
+    shape = next((shape for shape in SHAPES if f" {shape}" in text), "")
+    if "these shapes" in text:
+        first, second, _ = options
+        return min(first, second, key=viewing.first if "first" in text else lambda shape: -viewing.last(shape))
+    if "colour" in text:
+        return viewing.colour[shape] if shape in viewing.seen else "not shown"
+    return viewing.digit[shape] if "number" in text else TIMES[viewing.appearances(shape) - 1]
+
+
+def test_who_knows_what_is_behind_a_yes_no_question_knows_its_answer() -> None:
+    checked = 0
+    for item in items(300, part="yes-no"):
+        for question, means in behind_yes_no(item.asked.question.text):
+            if item.family != "holistic":
+                answer = watched(Viewing(world_of(item)), question.text, tuple(question.options))
+                # Of nine digits or eight colours and "not shown" eight are offered: what is claimed is always there.
+                other = "yes" if list(means.values()).count("yes") > 1 else "no"
+                assert means.get(answer, other) == item.asked.right.casefold(), (item, question, answer)
+                checked += 1
+    assert checked > 250
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_behind_every_yes_no_question_is_one_in_words_of_the_training(part: Part) -> None:
+    worlds, rng = generate_part(np.random.default_rng(5), 40, part), random.Random(5)
+    families = [*FAMILIES, "presence", "sequence"] if part == "standard" else PART_FAMILIES[part]
+    asked = [ask_yes_no(worlds, row, family, rng) for row in range(40) for family in families]
+
+    wordings = set()
+    for each in filter(None, asked):
+        behind = behind_yes_no(each.question.text)
+        wordings.add(each.wording)
+        assert behind, each.question.text
+        for question, means in behind:
+            assert set(means.values()) == {"yes", "no"} and set(means) <= set(question.options)
+            text = " ".join([question.text, *question.options]).lower()
+            assert set("".join(c if c.isalnum() else " " for c in text).split()) <= vocabulary()
+    assert wordings, part

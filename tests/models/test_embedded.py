@@ -13,6 +13,7 @@ from embedded_models import make_models
 from gridprobe import MockModel, Question, ask, load_model
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models import Request, choose
+from gridprobe.models.base import SamplingParams, completions
 from gridprobe.video import FramePool
 from gridprobe_world.embedded import Embedded, Vocabulary
 from gridprobe_world.questions import FAMILIES, ask_about, vocabulary
@@ -186,6 +187,111 @@ class TestHonesty:
         (posterior,) = choose(Embedded(engine, WORDS, "embedded:test"), [request(question)])
 
         assert [each.prompt for each in engine.requests] == [question.prompt] and posterior.labels == question.labels
+
+    @pytest.mark.parametrize("template", ["default", "paper"])
+    @pytest.mark.parametrize(
+        ("text", "asked", "options"),
+        [
+            ("Is the triangle cyan?", "What colour is the triangle?", ("cyan", "red", "green", "blue", "yellow")),
+            ("is the TRIANGLE cyan", "What colour is the triangle?", ("cyan", "red", "green", "blue", "yellow")),
+            ("Is there an orange ring?", "What colour is the ring?", ("orange", "red", "green", "blue", "yellow")),
+            ("Does the bar appear twice?", "How many times does the bar appear?", ("twice", "once", "three times")),
+            ("Is sand the most common background?", "Which background is on screen longest?", ("sand", "sky", "grass")),
+        ],
+    )
+    @pytest.mark.parametrize("words", [("yes", "no"), ("no", "yes"), ("No", "Yes")])
+    def test_behind_yes_or_no_is_a_question_of_the_training(
+        self, words: tuple[str, str], text: str, asked: str, options: tuple[str, ...], template: str
+    ) -> None:
+        prompts: list[str] = []
+
+        def engine(request: Request) -> dict[str, float]:
+            prompts.append(request.prompt)
+            return {label: 3.0 if label == "A" else 1.0 for label in request.labels}
+
+        model = Embedded(MockModel(engine), WORDS, "embedded:test", implied=True)
+        two = request(Question(text, words, template=template))
+
+        (posterior,) = choose(model, [two])
+
+        (prompt,) = prompts
+        shown = Question.from_prompt(prompt)
+        assert shown.text == f"Question: {asked}" and shown.options[: len(options)] == options
+        assert prompt == Question(asked, shown.options, template=template).prompt
+        assert 5 <= len(shown.options) <= 8
+        assert dict(zip(words, posterior.probabilities.values(), strict=True)) == pytest.approx(
+            {words[0]: 0.75, words[1]: 0.25} if words[0] == "yes" else {words[0]: 0.25, words[1]: 0.75}
+        )
+        assert posterior.labels == ("A", "B") and posterior.mass == pytest.approx(1.0)
+        assert posterior.warnings == (f"the embedded model was asked: {asked}",)
+        assert posterior.cost == model.cost(two)
+
+    @pytest.mark.parametrize(("unseen", "answer"), [(0.9, "B"), (0.1, "A")])
+    def test_whether_a_shape_is_there_is_whether_its_colour_is_shown(self, unseen: float, answer: str) -> None:
+        def engine(request: Request) -> dict[str, float]:
+            *colours, last = request.labels
+            assert f"{last}. not shown" in request.prompt
+            return dict.fromkeys(colours, (1 - unseen) / len(colours)) | {last: unseen}
+
+        model = Embedded(MockModel(engine), WORDS, "embedded:test")
+        (posterior,) = choose(model, [request(Question("Is there a ring in the video?", ("yes", "no")))])
+
+        assert posterior.choice == answer and posterior.confidence == pytest.approx(0.9)
+
+    @pytest.mark.parametrize(("value", "answer"), [("before", "A"), ("after", "B")])
+    def test_what_comes_first_is_asked_from_both_ends_so_that_a_liking_for_a_shape_cancels(
+        self, value: str, answer: str
+    ) -> None:
+        prompts: list[str] = []
+
+        def engine(request: Request) -> dict[str, float]:  # the ring is first, but the cross is liked more
+            prompts.append(request.prompt)
+            return dict(
+                zip(request.labels, (0.3, 0.6, 0.1) if "first" in request.prompt else (0.1, 0.8, 0.1), strict=True)
+            )
+
+        model = Embedded(MockModel(engine), WORDS, "embedded:test", implied=True)
+        two = request(Question(f"Does the ring appear {value} the cross?", ("yes", "no")))
+
+        (posterior,) = choose(model, [two])
+
+        options = ("ring", "cross", "not shown")
+        texts = ("Which of these shapes appears first?", "Which of these shapes appears last?")
+        assert prompts == [Question(text, options).prompt for text in texts]
+        assert posterior.choice == answer and posterior.confidence == pytest.approx(0.8)
+        assert posterior.warnings == (f"the embedded model was asked: {' '.join(texts)}",)
+        assert posterior.cost == model.cost(two) and posterior.cost.calls == 2
+
+    def test_yes_or_no_without_options_is_answered_in_words(self) -> None:
+        engine = MockModel(lambda request: {label: 1.0 + 8 * (label == "A") for label in request.labels})
+        model = Embedded(engine, WORDS, "embedded:test", implied=True)
+        question = Question("Is the triangle cyan?")
+        one, three = SamplingParams(), SamplingParams(temperature=1.0, samples=3)
+
+        written = completions(model.run([replace(request(question), task=params) for params in (one, three)]))
+        answer = ask(POOL, question, model=model, k=3)
+
+        assert [[text.text for text in each] for each in written] == [["yes"], ["yes", "yes", "no"]]
+        shares = [math.exp(text.logprob or 0.0) for each in written for text in each]
+        assert shares == pytest.approx([0.9, 0.9, 0.9, 0.1])
+        assert answer.text == "yes"
+        assert any(each.endswith("was asked: What colour is the triangle?") for each in answer.warnings)
+
+    @pytest.mark.parametrize(
+        ("text", "options"),
+        [
+            ("Is there a dog?", ("yes", "no")),
+            ("Is the triangle shiny?", ("yes", "no")),
+            ("Does the ring appear before the ring?", ("yes", "no")),
+            ("Is the triangle cyan?", ("yes", "no", "red")),
+            ("Is the triangle cyan?", ("yes", "red")),
+            ("What colour is the triangle?", ("yes", "no")),
+            ("Is the triangle cyan or there a ring?", ()),
+        ],
+    )
+    def test_what_is_no_yes_or_no_of_gridworld_is_refused(self, text: str, options: tuple[str, ...]) -> None:
+        with pytest.raises(UsageError, match="never seen"):
+            WORDS.require(Question(text, options).prompt)
 
     def test_the_answer_carries_the_warning_once_for_each_stage(self) -> None:
         published = ask(POOL, STRANGE, model=sure(), k=3, **PUBLISHED).warnings

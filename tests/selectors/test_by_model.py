@@ -99,7 +99,7 @@ def test_a_posterior_that_is_not_a_number_fails_the_question(name: str) -> None:
 def test_the_paper_and_what_differs_from_it_stand_at_the_head(name: str) -> None:
     """At the head of the module, or of the selector's part of it."""
     make, _ = SELECTORS.resolve(name)
-    source = inspect.getsource(sys.modules[make.__module__])
+    source = inspect.getsource(sys.modules[getattr(make, "__self__", make).__module__])
     heads = re.findall(r'^(?:"""|# ).*arXiv:.*\n(?:(?!"""|# .*arXiv:|class |def ).*\n)*', source, flags=re.M)
 
     (head,) = [each for each in heads if name.replace("-", "") in each.splitlines()[0].lower().replace("-", "")]

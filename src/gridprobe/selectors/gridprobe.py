@@ -41,6 +41,11 @@ class ByModel(Selector):
     """Whether more questions about the same frames will follow."""
     name: ClassVar[str]
 
+    @classmethod
+    def make(cls, argument: str, parts: Parts) -> "ByModel":
+        """The function of the registry."""
+        return cls(**parts_of(parts))
+
     @property
     def input_size(self) -> FrameSize:
         """The size its frames are decoded at."""

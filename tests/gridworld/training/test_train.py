@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gridprobe.question import Question
-from gridprobe_world.parts import generate_part
+from gridprobe_world.parts import PARTS, generate_part
+from gridprobe_world.render import render_frame
 from gridprobe_world.world import generate
 from training import train
 from training.batches import (
@@ -20,6 +21,7 @@ from training.batches import (
     Batch,
     BatchMaker,
     Skills,
+    joined,
     recalled_by,
 )
 from training.checkpoint import build_tokenizer
@@ -248,3 +250,16 @@ def test_the_program_trains_saves_and_logs(tmp_path: Path, capsys: pytest.Captur
 
     assert (tmp_path / "model" / "config.json").is_file() and (tmp_path / "state.safetensors").is_file()
     assert '"loss"' in (tmp_path / "log.jsonl").read_text()
+
+
+def test_joined_scripts_look_as_they_did_apart() -> None:
+    rng = np.random.default_rng(4)
+    apart = [generate_part(rng, 3, part) for part in PARTS]
+    together = joined(apart)
+
+    assert len(together) == 15 and together.shape.shape == (15, 6)
+    for number, worlds in enumerate(apart):
+        for row in (0, 2):
+            for time in (0.2, 0.71):
+                alone = render_frame(worlds.take([row]), time, 48)
+                assert np.array_equal(alone, render_frame(together.take([3 * number + row]), time, 48))
