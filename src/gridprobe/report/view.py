@@ -22,6 +22,7 @@ from gridprobe.report.format import (
     Scale,
     amount,
     clock,
+    model_words,
     percent,
     score_words,
     share_words,
@@ -154,9 +155,7 @@ class AnswerView:
     @property
     def model(self) -> str:
         """The model; if one selects and another answers, both."""
-        selecting, answering = self.answer.models
-        others = [name for name in selecting if name != answering]
-        return f"{' and '.join(others)} selects, {answering} answers" if others else answering
+        return model_words(*self.answer.models)
 
     # Options.
 
@@ -478,6 +477,7 @@ class AnswerView:
     def details(self) -> dict[str, str]:
         """The mathematics of the map, compute by both conventions, tokens and models, by name."""
         cost, evidence = self.answer.cost, self.answer.selection.evidence
+        names = dict.fromkeys((*self.answer.models[0], self.answer.models[1]))
         details = {"selector": self.answer.selection.selector}
         if evidence is not None:
             low, high = (score_words(value, 3) for value in (evidence.scores.min(), evidence.scores.max()))
@@ -492,7 +492,7 @@ class AnswerView:
         details["published"] = f"{_compute(cost.tflops_paper, cost.baseline.tflops_paper)}, by the published convention"
         if not cost.priced:
             details |= {"compute": "TFLOPs unknown, as the server's model is not known", "published": ""}
-        details |= {"tokens": _tokens(cost.total), "model": self.model, "confidence": self.basis}
+        details |= {"tokens": _tokens(cost.total), "model": " and ".join(names), "confidence": self.basis}
         return {name: value for name, value in details.items() if value}
 
 
