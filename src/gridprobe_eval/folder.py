@@ -291,7 +291,7 @@ def status(
         "loading": loading,
         "workers": [worker for worker in workers if worker],
         "errors": _errors(records.best),
-        "damage": [str(damage) for damage in records.damage],
+        "damage": records.damage,
         "repeated": sorted(records.repeated),
         "stopped": list(stops(path)),
         "versions": dict(spec.versions),

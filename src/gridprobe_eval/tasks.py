@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,36 +157,27 @@ def changed_items(items: Iterable[Item], best: Mapping[str, Mapping[str, Any]]) 
 
     A video that is gone, and a record without an identity, as older versions wrote them, count as unchanged.
     """
-    videos: dict[Path, _Current] = {}
-    changed = []
-    for item in items:
-        record = best.get(item.id, {})
-        identity = record.get("identity")
-        if record.get("outcome") == "answered" and isinstance(identity, dict):
-            current = videos.setdefault(item.video, _Current(item.video))
-            if current.differs(identity):
-                changed.append(item)
-    return changed
+    status, whole = cache(_status_of), cache(identity_of)  # each video is read once, and only as far as necessary
 
-
-class _Current:
-    """A video as it is now, read only as far as necessary."""
-
-    def __init__(self, video: Path) -> None:
-        self._video = video
-        self._whole: Identity | None = None
-        try:
-            self._status: Identity | None = _status(_files(video))
-        except OSError:
-            self._status = None
-
-    def differs(self, identity: Identity) -> bool:
-        if self._status is None or all(identity.get(name) == value for name, value in self._status.items()):
+    def differs(video: Path, recorded: Mapping[str, Any]) -> bool:
+        now = status(video)
+        if now is None or all(recorded.get(name) == value for name, value in now.items()):
             return False
-        if identity.get("size") != self._status["size"]:
+        if recorded.get("size") != now["size"]:
             return True
-        self._whole = self._whole or identity_of(self._video)
-        return self._whole is not None and self._whole["sample"] != identity.get("sample")
+        current = whole(video)
+        return current is not None and current["sample"] != recorded.get("sample")
+
+    answered = ((item, best[item.id]) for item in items if best.get(item.id, {}).get("outcome") == "answered")
+    identities = ((item, record.get("identity")) for item, record in answered)
+    return [item for item, identity in identities if isinstance(identity, dict) and differs(item.video, identity)]
+
+
+def _status_of(video: Path) -> dict[str, int] | None:
+    try:
+        return _status(_files(video))
+    except OSError:
+        return None
 
 
 def _files(video: Path) -> list[Path]:

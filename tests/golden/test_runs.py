@@ -32,7 +32,7 @@ def numbers(folders: list[Path], *, by: tuple[str, ...] = (), packed: bool = Tru
 
 
 def page_of(folders: list[Path]) -> Any:
-    """The data of the page, without the doubts of each answer, which are younger than the folders and empty for them."""
+    """The data of the page, without the doubts of each answer: the folders are older, and have none."""
     page = json.loads(json.dumps(pack(read_runs(folders))).replace(" %", "%"))
     assert page["fields"].pop() == "doubt"
     assert {result.pop() for run in page["results"] for result in run if isinstance(result, list)} == {""}

@@ -34,22 +34,21 @@ from gridprobe_eval.estimate import estimate_run
 
 def plan_benchmark(name: str, data: Path, arguments: dict[str, Any], *, as_json: bool) -> None:
     """Estimate the cost of `gridprobe eval` with the same options."""
-    what = eval_arguments(name, data, arguments)
-    model = cost_model_of(what.plan.model.identity)
-    answerer = cost_model_of(what.plan.answerer.identity)
+    benchmark, setup, choice = eval_arguments(name, data, arguments)
+    model, answerer = cost_model_of(setup.model.identity), cost_model_of(setup.answerer.identity)
     with progress():
         estimate = estimate_run(
-            what.benchmark,
-            what.plan,
+            benchmark,
+            setup,
             model=model,
             answerer=answerer,
-            choice=what.choice,
+            choice=choice,
             subtitles=arguments["subtitles"],
         )
     if as_json:
-        print(json.dumps({**estimate, "benchmark": what.benchmark.version}, allow_nan=False))
+        print(json.dumps({**estimate, "benchmark": benchmark.version}, allow_nan=False))
     else:
-        _print_run(stdout(), estimate, what.benchmark.version)
+        _print_run(stdout(), estimate, benchmark.version)
 
 
 def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
