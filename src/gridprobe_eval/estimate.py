@@ -66,7 +66,7 @@ def estimate_run(
         if model.exact and answerer.exact
         else "estimated at 4 characters each",
         "overview": _values(costs.overview),
-        "settled_by_overview": setup.effort in ("quick", "auto"),
+        "settled_by_overview": setup.effort in ("quick", "auto") and costs.overview.calls > 0,
         "probes": _values(costs.probes),
         "focus": {"least": _values(costs.least), "most": _values(costs.most)},
         "memory_gb": {
