@@ -20,10 +20,10 @@ from gridprobe.errors import Attempt, RunError, UsageError
 from gridprobe.options import Plan
 from gridprobe_eval.benchmarks import Benchmark, Item
 from gridprobe_eval.disk import listed, remove
-from gridprobe_eval.folder import RunFolder, Timeouts, clear_interruption, write_interruption
+from gridprobe_eval.folder import RunFolder, Timeouts, clear_ends, write_end
 from gridprobe_eval.metrics import summary
 from gridprobe_eval.reader import Spec, installed, stops
-from gridprobe_eval.records import RowChanges, named, other_rows, read_records
+from gridprobe_eval.records import RowChanges, named, now, other_rows, read_records
 from gridprobe_eval.supervisor import ProcessPool, RayPool, Supervisor, TaskQueue, WorkerPool
 from gridprobe_eval.tasks import (
     Account,
@@ -33,10 +33,8 @@ from gridprobe_eval.tasks import (
     Task,
     Totals,
     changed_items,
-    clear_stop,
     taken_by,
     tasks_of,
-    write_stop,
 )
 from gridprobe_eval.worker import Prefetch, Worker, WorkerJob, WorkerMessage
 
@@ -172,8 +170,8 @@ class Evaluation:
         )
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
-        before, now = self.folder.spec.versions, installed()
-        self.other_versions = {name: old for name, old in before.items() if now.get(name) != old}
+        before, today = self.folder.spec.versions, installed()
+        self.other_versions = {name: old for name, old in before.items() if today.get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
         items = [item for task in self._videos for item in task.items]
         other, changed = other_rows(items, records.best), changed_items(items, records.best)
@@ -208,17 +206,17 @@ class Evaluation:
         self._check_failures()
         for file in listed(self.folder.path, f"heartbeat-{self._prefix}*.json"):
             remove(file)
-        clear_stop(self.folder.path, self.shard.name)
-        clear_interruption(self.folder.path, self.shard.name)
+        clear_ends(self.folder.path, self.shard.name)
         if tasks:
             queue = TaskQueue(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
             try:
                 self._work(queue)
             except KeyboardInterrupt:
-                write_interruption(self.folder.path, self.shard.name)
+                write_end(self.folder.path, "interrupted", self.shard.name, at=now())
                 raise
             if queue.account is not None and queue.unasked:
-                write_stop(self.folder.path, self.shard.name, queue.account, queue.unasked)
+                sentence = queue.account.stop_sentence(queue.unasked)
+                write_end(self.folder.path, "stopped", self.shard.name, sentence=sentence)
         result, stopped = summary(self.folder.path), stops(self.folder.path)
         return {**result, "stopped": list(stopped)} if stopped else result
 

@@ -1,7 +1,6 @@
 """Which questions a run asks, and how they are shared out: by ids, by a limit over all kinds, by shards of videos."""
 
 import hashlib
-import json
 import math
 import random
 import re
@@ -20,7 +19,6 @@ from gridprobe.question import Question
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe_eval.benchmarks import Benchmark, Item, with_subtitles
 from gridprobe_eval.benchmarks.base import as_file
-from gridprobe_eval.disk import remove, write_whole
 
 
 @dataclass(frozen=True)
@@ -317,19 +315,12 @@ class Account:
         """A question was not begun."""
         self._granted.pop(question, None)
 
-
-def write_stop(folder: Path, shard: str, account: Account, unasked: int) -> None:
-    """Keep why a run stopped before its last question."""
-    name = account.lacking
-    assert name is not None
-    limit = f"{as_flag(f'total_{name}')} {account.totals.limits[name]:g}"
-    words = f"{unasked} questions were not asked: {limit} ({account.spent[name]:.6g} spent)"
-    write_whole(folder / f"stopped-{shard}.json", json.dumps({"sentence": words}).encode())
-
-
-def clear_stop(folder: Path, shard: str) -> None:
-    """Forget why a run stopped, since it goes on."""
-    remove(folder / f"stopped-{shard}.json")
+    def stop_sentence(self, unasked: int) -> str:
+        """Why a run stopped before its last question."""
+        name = self.lacking
+        assert name is not None
+        limit = f"{as_flag(f'total_{name}')} {self.totals.limits[name]:g}"
+        return f"{unasked} questions were not asked: {limit} ({self.spent[name]:.6g} spent)"
 
 
 # Method: how every question of a run is asked. Attempt: one question whose failure does not end the run.

@@ -17,7 +17,7 @@ from typing import Any
 from gridprobe._util import is_utf8, printable
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import NO_TEXT
-from gridprobe_eval.benchmarks.base import Benchmark, Item, RowProblem
+from gridprobe_eval.benchmarks.base import Benchmark, DataProblem, Item
 
 # Annotation files -> rows, and video names -> paths.
 
@@ -238,7 +238,7 @@ def gather(
         except (DataError, UsageError) as error:
             row_id = known(row.get(key)) if isinstance(row, Mapping) else None
             where = place if row_id is None else f"{place} ({printable(str(row_id)[:80])})"
-            problems.append(RowProblem(where, printable(str(error))))
+            problems.append(DataProblem(where, printable(str(error))))
     if not items and not problems:
         raise DataError(f"{', '.join(str(path) for path in files)}: no question in it")
     version = f"{name}-{len(items) + len(problems)}-{fingerprint(files)}"

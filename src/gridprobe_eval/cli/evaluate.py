@@ -41,8 +41,8 @@ from gridprobe.options import Plan
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
 from gridprobe_eval import Evaluation, PoolOptions
-from gridprobe_eval.benchmarks import SUBTITLE_MODES, Benchmark, Item, load_benchmark
-from gridprobe_eval.benchmarks.verify import KINDS, Finding, Verified, verify
+from gridprobe_eval.benchmarks import SUBTITLE_MODES, Benchmark, DataProblem, Item, load_benchmark
+from gridprobe_eval.benchmarks.verify import KINDS, Verified, verify
 from gridprobe_eval.folder import QUESTION_TIMEOUT, START_TIMEOUT, Timeouts
 from gridprobe_eval.reader import SPEC_FILE
 from gridprobe_eval.runner import MAX_FAILURES, RunState
@@ -366,7 +366,7 @@ def _print_findings(found: Verified) -> None:
         console.print(Text("no problems found"))
 
 
-def _print_kind(meaning: str, findings: list[Finding]) -> None:
+def _print_kind(meaning: str, findings: list[DataProblem]) -> None:
     if not findings:
         return
     console = stdout()
