@@ -36,7 +36,7 @@ def estimate_run(
     most common size.
     """
     estimating = replace(setup, selector=setup.selector.loaded(weights=False)).using(model, answerer)
-    method = Method.of(benchmark, estimating, subtitles=subtitles)
+    method = Method(estimating, benchmark.open, subtitles)
     setup = method.setup
     assert setup.sampling is not None
     items = (choice or Choice()).items(benchmark)

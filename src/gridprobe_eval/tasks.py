@@ -336,11 +336,6 @@ class Method:
     subtitles: str = "none"
     """How subtitles are shown; see `gridprobe_eval.benchmarks.SUBTITLE_MODES`."""
 
-    @classmethod
-    def of(cls, benchmark: Benchmark, setup: Plan, *, subtitles: str = "none") -> "Method":
-        """The method for a benchmark."""
-        return cls(setup, benchmark.open, subtitles)
-
     def question(self, item: Item) -> Question:
         """The question with its subtitles."""
         return with_subtitles(item, self.subtitles)

@@ -64,8 +64,8 @@ FONT_FOLDERS = (
     *("/Library/Fonts", "/System/Library/Fonts", "C:/Windows/Fonts"),
 )
 FONT_ENDINGS = (".ttf", ".otf", ".ttc")
-MOST_FONTS = 1000
-"""At most this many installed fonts are tried."""
+MOST_FONTS, PROBE = 1000, 16
+"""At most this many installed fonts are tried, at this size."""
 STAND_INS = {"×": "x", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "·": "|", "…": "..."}
 """Used where the font lacks a character; a line does not change its font for these alone."""
 LONGEST = 600
@@ -354,16 +354,17 @@ def _fit_picture(pixels: Pixels, size: tuple[int, int], aspect: float) -> Image.
 
 def font_for(text: str, size: int) -> FreeTypeFont:
     """The font of this size that contains the most characters of the text; Pillow's default font wins ties."""
-    return _best_font(frozenset(text[:LONGEST]).difference(STAND_INS), size)
+    return _font(_best_font(frozenset(text[:LONGEST]).difference(STAND_INS)), size) or _own(size)
 
 
 @lru_cache(maxsize=256)
-def _best_font(letters: frozenset[str], size: int) -> FreeTypeFont:
-    best, fewest = _own(size), len(_unknown(letters, _own(size)))
-    names = chain(OTHER_FONTS, _font_files()) if fewest else ()
-    for font in (font for name in names if (font := _installed(name, size))):
-        if (lacking := len(_unknown(letters, font))) < fewest:
-            best, fewest = font, lacking
+def _best_font(letters: frozenset[str]) -> str:
+    """The name or file of the font with the most of these letters; empty for Pillow's default."""
+    best, fewest = "", len(_unknown(letters, _own(PROBE)))
+    for name in chain(OTHER_FONTS, _font_files()) if fewest else ():
+        font = _font(name, PROBE)
+        if font and (lacking := len(_unknown(letters, font))) < fewest:
+            best, fewest = name, lacking
         if not fewest:
             break
     return best
@@ -383,9 +384,9 @@ def _own(size: int) -> FreeTypeFont:
 
 
 @lru_cache(maxsize=64)
-def _installed(name: str, size: int) -> FreeTypeFont | None:
+def _font(name: str, size: int) -> FreeTypeFont | None:
     try:
-        return ImageFont.truetype(name, size)
+        return ImageFont.truetype(name, size) if name else None
     except OSError:
         return None
 

@@ -35,12 +35,15 @@ def load(data: Path, *, answered: bool = True) -> Benchmark:
     """Read the questions with public answers, or all of them with `answered=False`."""
     choose("answered", answered, (True, False))
     files = _questions(data, answered=answered)
-    rows = [_named(row) for path in files for row in read_rows(path)]
+    rows = [_named(row) for row in read_rows(*files)]
     answers, more = _answers(data)
     files += [path for path in more if path not in files]
-    rows = [row if isinstance(row, DataError) else _with_answer(row, answers) for row in rows]
+    rows = [
+        row | {"answer": answers.get(str(row["q_uid"]), row.get("answer"))} if isinstance(row, dict) else row
+        for row in rows
+    ]
     if answered:
-        rows = [row for row in rows if isinstance(row, DataError) or known(row.get("answer")) is not None]
+        rows = [row for row in rows if not isinstance(row, dict) or known(row.get("answer")) is not None]
         if not rows:
             raise DataError(f"no question has an answer; put {ANSWERS} into {data}, or ask for answered=false")
     make = partial(_item, videos=Media(data, "videos", "video", "good_clips_git", "."))
@@ -64,19 +67,13 @@ def _answers(data: Path) -> tuple[dict[str, Any], list[Path]]:
     if (data / ANSWERS).is_file():
         return read_object(data / ANSWERS, "answers by q_uid"), [data / ANSWERS]
     files = sorted(data.glob(SUBSET))
-    rows = [_named(row) for path in files for row in read_rows(path)]
-    return {str(row["q_uid"]): row.get("answer") for row in rows if not isinstance(row, DataError)}, files
+    rows = [_named(row) for row in read_rows(*files)]
+    return {str(row["q_uid"]): row.get("answer") for row in rows if isinstance(row, dict)}, files
 
 
 def _named(row: Any) -> Any:
     """A row of either form, with the clip's name as q_uid."""
-    if not isinstance(row, Mapping):
-        return DataError("the row is not an object with fields")
-    return {**row, "q_uid": row.get("q_uid", row.get("video_idx"))}
-
-
-def _with_answer(row: Mapping[str, Any], answers: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**row, "answer": answers.get(str(row["q_uid"]), row.get("answer"))}
+    return {**row, "q_uid": row.get("q_uid", row.get("video_idx"))} if isinstance(row, Mapping) else row
 
 
 def _item(row: Mapping[str, Any], *, videos: Media) -> Item:

@@ -59,12 +59,12 @@ def fingerprint(files: Sequence[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
-def read_rows(path: Path) -> list[Any]:
-    """The rows of a parquet, JSON, JSON Lines or CSV file. A line that is not JSON is returned as a DataError.
+def read_rows(*paths: Path) -> list[Any]:
+    """The rows of parquet, JSON, JSON Lines or CSV files. A line that is not JSON is returned as a DataError.
 
     Bytes that are not UTF-8 become surrogates, which `gather` refuses in the rows that have them.
     """
-    return list(numbered_rows(path).values())
+    return [row for path in paths for row in numbered_rows(path).values()]
 
 
 def numbered_rows(path: Path) -> dict[str, Any]:

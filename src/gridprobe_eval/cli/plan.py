@@ -71,7 +71,7 @@ def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
     for name, cost in passes.items():
         if name == "overview" and not cost["calls"]:
             continue
-        flops = (_run_number(cost[key]) for key in ("tflops", "tflops_paper"))
+        flops = (_number(cost[key]) for key in ("tflops", "tflops_paper"))
         table.add_row(name, f"{cost['calls']:,}", f"{cost['tokens']:,}", *flops)
     console.print(table)
     if found["settled_by_overview"] and found["focus"]["most"]["calls"]:
@@ -82,10 +82,6 @@ def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
     console.print(
         Text(f"GPU memory, estimated for bfloat16: weights {memory['weights']} GB, the answering model {longest}")
     )
-
-
-def _run_number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 # The table of `gridprobe plan VIDEO`: what each way to ask takes.
@@ -122,7 +118,7 @@ def _range(values: tuple[float, float]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @click.command(
