@@ -220,6 +220,8 @@ def _compute_panel(axes: Any, curves: Sequence[Curve]) -> None:
             high = [point.highest or point.compute for point in curve.points]
             axes.plot(sides, high, **line | {"label": "_"}, markerfacecolor="white")
             axes.fill_between(sides, low, high, color=style.colour, alpha=0.15, linewidth=0)
+            if len(sides) == 1:  # a band without a width
+                axes.vlines(sides, low, high, color=style.colour, alpha=0.3)
     _shares(axes, curves)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -289,4 +291,6 @@ def _grid_axis(axes: Any, sides: Sequence[int], width: float) -> None:
     axes.xaxis.set_major_locator(FixedLocator(list(sides)))
     axes.xaxis.set_major_formatter(FixedFormatter(labels))
     axes.xaxis.set_minor_locator(NullLocator())
+    if len(sides) == 1:
+        axes.set_xlim(sides[0] / 2, sides[0] * 2)
     axes.set_xlabel(wrap("grid side K (below: frames in the pool, K²)", width - 24, size=TEXT))

@@ -28,7 +28,7 @@ from gridprobe_eval.folder import status
 from gridprobe_eval.metrics import bins_of, official, score, summary, verdicts
 from gridprobe_eval.reader import read_run
 from gridprobe_eval.report.run_page import render_runs
-from gridprobe_eval.report.tables import FORMATS, RunScores, render_scores
+from gridprobe_eval.report.tables import FORMATS, RunScores
 from mutants import SEEDS
 from serving_kit import as_data, client_of, jpeg, running_service, video_folder
 from videos import numbered_video
@@ -267,7 +267,7 @@ def _shown(folder: Path) -> None:
     run = read_run(folder)
     scores = RunScores([run], score([run], by=bins_of([run])), {run.name: official(run)})
     for form in FORMATS:
-        render_scores(scores, form).encode()
+        FORMATS[form](scores).encode()
     render_runs([run]).encode()
 
 

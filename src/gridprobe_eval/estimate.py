@@ -36,7 +36,7 @@ def estimate_run(
     most common size.
     """
     estimating = replace(setup, selector=setup.selector.loaded(weights=False)).using(model, answerer)
-    method = Method.of(benchmark, estimating, subtitles=subtitles)
+    method = Method(estimating, benchmark.open, subtitles)
     setup = method.setup
     assert setup.sampling is not None
     items = (choice or Choice()).items(benchmark)
@@ -66,7 +66,7 @@ def estimate_run(
         if model.exact and answerer.exact
         else "estimated at 4 characters each",
         "overview": _values(costs.overview),
-        "settled_by_overview": setup.effort in ("quick", "auto"),
+        "settled_by_overview": setup.effort in ("quick", "auto") and costs.overview.calls > 0,
         "probes": _values(costs.probes),
         "focus": {"least": _values(costs.least), "most": _values(costs.most)},
         "memory_gb": {

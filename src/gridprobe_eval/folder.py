@@ -20,14 +20,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gridprobe._util import parse_json
 from gridprobe.errors import DataError, RunError, UsageError
 from gridprobe_eval.benchmarks import Item
 from gridprobe_eval.disk import close, held, listed, lock, one_sentence, readable, remove, write_whole
 from gridprobe_eval.reader import ITEM_FILE, SPEC_FILE, Spec, items_hash, read_items, stops
-from gridprobe_eval.records import RowChanges, now, read_records, row_of
+from gridprobe_eval.records import RowChanges, read_records, row_of
 from gridprobe_eval.tasks import Shard
 
 OURS = re.compile(r"lock(-\d+of\d+)?|items\.jsonl|\..*\.tmp")
@@ -208,22 +208,18 @@ def _holder(file: Path) -> str:
         return "another run"
 
 
-# Whether a run was interrupted by Ctrl-C or a signal: a file for each shard, which the next start removes.
+# Why a run, or a shard of it, ended early: a file for each shard, which the next start removes.
 
 
-def write_interruption(folder: Path, shard: str) -> None:
-    """Keep that the user ended a run, so that its workers do not count as dead."""
-    write_whole(folder / f"interrupted-{shard}.json", json.dumps({"at": now()}).encode())
+def write_end(folder: Path, kind: Literal["interrupted", "stopped"], shard: str, **content: str) -> None:
+    """Keep that the user ended a run, so that its workers do not count as dead, or at which total it stopped."""
+    write_whole(folder / f"{kind}-{shard}.json", json.dumps(content).encode())
 
 
-def clear_interruption(folder: Path, shard: str) -> None:
+def clear_ends(folder: Path, shard: str) -> None:
     """The run goes on."""
-    remove(folder / f"interrupted-{shard}.json")
-
-
-def interruptions(folder: Path) -> list[str]:
-    """The shards of a run that were interrupted and not started again."""
-    return [file.stem.removeprefix("interrupted-") for file in listed(folder, "interrupted-*.json")]
+    for kind in ("interrupted", "stopped"):
+        remove(folder / f"{kind}-{shard}.json")
 
 
 # status(): a run's progress and speed, and which of its workers are stuck or dead. It only reads.
@@ -291,11 +287,11 @@ def status(
         "loading": loading,
         "workers": [worker for worker in workers if worker],
         "errors": _errors(records.best),
-        "damage": [str(damage) for damage in records.damage],
+        "damage": records.damage,
         "repeated": sorted(records.repeated),
         "stopped": list(stops(path)),
         "versions": dict(spec.versions),
-        "interrupted": interruptions(path),
+        "interrupted": [file.stem.removeprefix("interrupted-") for file in listed(path, "interrupted-*.json")],
     }
 
 

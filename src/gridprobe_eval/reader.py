@@ -36,9 +36,6 @@ PACKAGES = ("av", "numpy", "pillow", "torch", "transformers")
 NOT_COMPARED = ("data", "versions", "items")
 """Where the data are may differ between machines (`benchmark_version` covers their content); versions are noted."""
 
-RETIRED = {"setup.sampling.decoder": "pyav"}
-"""Options that older runs have, with the value that is the only one now."""
-
 
 @dataclass(frozen=True)
 class Spec:
@@ -134,8 +131,7 @@ def _models(selector: Mapping[str, Any]) -> Iterator[str]:
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Names and both values of what differs, down to single settings."""
     for name in dict.fromkeys((*old, *new)):
-        only = RETIRED.get(prefix + name)
-        before, after = old.get(name, only), new.get(name, only)
+        before, after = old.get(name), new.get(name)
         if before == after or (not prefix and name in NOT_COMPARED):
             continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):

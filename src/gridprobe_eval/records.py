@@ -63,18 +63,6 @@ class RecordWriter:
                 remove(self.path)
 
 
-@dataclass(frozen=True)
-class Damage:
-    """A line in the middle of a file that is not a record; its question counts as not asked."""
-
-    file: str
-    offset: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.file}, byte {self.offset}: {self.what}"
-
-
 @dataclass
 class Records:
     """The records of a folder, by question."""
@@ -84,7 +72,8 @@ class Records:
     was replaced or the row changed, only attempts with the new one count."""
     attempts: dict[str, int] = field(default_factory=dict)
     """The highest attempt number for each id."""
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    """Lines in the middle of a file that are no records; their questions count as not asked."""
     repeated: set[str] = field(default_factory=set)
     """Ids with more than one answer. There should be none; only the last one counts."""
 
@@ -137,7 +126,7 @@ def read_records(
     records = Records()
     for file in listed(folder, "records-*.jsonl"):
         for each in read_file(file, floats=floats):
-            if isinstance(each, Damage):
+            if isinstance(each, str):
                 records.damage.append(each)
             else:
                 records.add(each if kept is None else {name: each[name] for name in kept if name in each})
@@ -147,8 +136,8 @@ def read_records(
     return records
 
 
-def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | Damage]:
-    """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored.
+def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | str]:
+    """The records of one file in order, and a sentence for any other line; an incomplete last line is ignored.
 
     Without `floats`, numbers with a fraction stay text; see `parse_json`.
     """
@@ -156,7 +145,7 @@ def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | D
     with readable(file):
         try:
             if not stat.S_ISREG(file.stat().st_mode):  # opening a pipe would wait for its writer
-                yield Damage(file.name, 0, "not a regular file")
+                yield f"{file.name}, byte 0: not a regular file"
                 return
             stream = file.open("rb")
         except FileNotFoundError:  # its writer has just ended without a record
@@ -165,7 +154,7 @@ def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | D
             for line in stream:
                 if not line.endswith(b"\n"):
                     return
-                yield _parse(line, floats=floats) or Damage(file.name, offset, "not a record")
+                yield _parse(line, floats=floats) or f"{file.name}, byte {offset}: not a record"
                 offset += len(line)
 
 

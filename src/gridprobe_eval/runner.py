@@ -20,10 +20,10 @@ from gridprobe.errors import Attempt, RunError, UsageError
 from gridprobe.options import Plan
 from gridprobe_eval.benchmarks import Benchmark, Item
 from gridprobe_eval.disk import listed, remove
-from gridprobe_eval.folder import RunFolder, Timeouts, clear_interruption, write_interruption
+from gridprobe_eval.folder import RunFolder, Timeouts, clear_ends, write_end
 from gridprobe_eval.metrics import summary
 from gridprobe_eval.reader import Spec, installed, stops
-from gridprobe_eval.records import RowChanges, named, other_rows, read_records
+from gridprobe_eval.records import RowChanges, named, now, other_rows, read_records
 from gridprobe_eval.supervisor import ProcessPool, RayPool, Supervisor, TaskQueue, WorkerPool
 from gridprobe_eval.tasks import (
     Account,
@@ -33,10 +33,8 @@ from gridprobe_eval.tasks import (
     Task,
     Totals,
     changed_items,
-    clear_stop,
     taken_by,
     tasks_of,
-    write_stop,
 )
 from gridprobe_eval.worker import Prefetch, Worker, WorkerJob, WorkerMessage
 
@@ -139,9 +137,10 @@ class Evaluation:
         self.items = choice.items(benchmark)
         self.benchmark, self.folder, self.shard = benchmark, RunFolder(Path(out)), choice.shard
         self._videos = tasks_of(self.items, self.shard)
+        self._mine = {item.id: item for task in self._videos for item in task.items}
         self._pool = pool or PoolOptions()
         self._workers = self._pool.size(setup)
-        self._method = Method.of(benchmark, setup, subtitles=subtitles)
+        self._method = Method(setup, benchmark.open, subtitles)
         self._retry, self._redo, self._totals = retry_failed, redo_changed, totals or Totals()
         self._allowed = allowed_failures(max_failures, len(self.items))
         self.spec = Spec(
@@ -172,11 +171,11 @@ class Evaluation:
         )
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
-        before, now = self.folder.spec.versions, installed()
-        self.other_versions = {name: old for name, old in before.items() if now.get(name) != old}
+        before, today = self.folder.spec.versions, installed()
+        self.other_versions = {name: old for name, old in before.items() if today.get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
-        items = [item for task in self._videos for item in task.items]
-        other, changed = other_rows(items, records.best), changed_items(items, records.best)
+        mine = self._mine.values()
+        other, changed = other_rows(mine, records.best), changed_items(mine, records.best)
         if (other or changed) and not self._redo:
             raise RunError(_changed_sentence(other, changed, self.folder.path))
         self.rows = rows._replace(changed=tuple(item.id for item in other))
@@ -194,9 +193,8 @@ class Evaluation:
     @property
     def counts(self) -> Counts:
         """The counts when the folder was opened."""
-        ids = {item.id for task in self._videos for item in task.items}
-        done, failed = len(self._answered & ids), len(self._failures & ids)
-        return Counts(done, failed, len(ids) - done - (0 if self._retry else failed))
+        done, failed = (len(self._mine.keys() & ids) for ids in (self._answered, self._failures))
+        return Counts(done, failed, len(self._mine) - done - (0 if self._retry else failed))
 
     def run(self) -> dict[str, Any]:
         """Ask the unanswered questions and return the summary of the whole folder."""
@@ -208,17 +206,17 @@ class Evaluation:
         self._check_failures()
         for file in listed(self.folder.path, f"heartbeat-{self._prefix}*.json"):
             remove(file)
-        clear_stop(self.folder.path, self.shard.name)
-        clear_interruption(self.folder.path, self.shard.name)
+        clear_ends(self.folder.path, self.shard.name)
         if tasks:
             queue = TaskQueue(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
             try:
                 self._work(queue)
             except KeyboardInterrupt:
-                write_interruption(self.folder.path, self.shard.name)
+                write_end(self.folder.path, "interrupted", self.shard.name, at=now())
                 raise
             if queue.account is not None and queue.unasked:
-                write_stop(self.folder.path, self.shard.name, queue.account, queue.unasked)
+                sentence = queue.account.stop_sentence(queue.unasked)
+                write_end(self.folder.path, "stopped", self.shard.name, sentence=sentence)
         result, stopped = summary(self.folder.path), stops(self.folder.path)
         return {**result, "stopped": list(stopped)} if stopped else result
 
@@ -226,10 +224,9 @@ class Evaluation:
         """What is left of the totals, if there are any; questions of other shards do not count."""
         if not self._totals:
             return None
-        ids = {item.id for task in self._videos for item in task.items}
         records = self._before
-        before = [taken_by(record) for name, record in records.best.items() if name in ids]
-        again = [count for name, count in records.attempts.items() if name in ids]
+        before = [taken_by(record) for name, record in records.best.items() if name in self._mine]
+        again = [count for name, count in records.attempts.items() if name in self._mine]
         return Account(self._totals, self._method.setup.usage_limits, [*before, *[None] * (sum(again) - len(again))])
 
     @property
@@ -278,9 +275,8 @@ class Evaluation:
 
     def _begin(self) -> None:
         """Count the questions that were done before, and announce what comes first."""
-        ids_with_answer = {item.id for task in self._videos for item in task.items if item.question.answer is not None}
         done = self._answered | (set() if self._retry else self._failures)
-        self._judged = ids_with_answer & done
+        self._judged = {name for name, item in self._mine.items() if item.question.answer is not None and name in done}
         self._right = {name for name in self._judged if self._before.best[name].get("right")}
         many = f" ({self._workers} workers)" if (self._workers or 0) > 1 else ""
         self._announce(f"loading the model{many}")
@@ -384,7 +380,7 @@ def calibrate(
             "add questions, or allow a larger epsilon"
         )
     setup = _full(setup).loaded()
-    method = Method.of(benchmark, setup, subtitles=subtitles)
+    method = Method(setup, benchmark.open, subtitles)
     tasks = tasks_of(items, Shard())
     observed, failures = _observe(tasks, method)
     calibration = choose_threshold(

@@ -115,33 +115,29 @@ def clustered_bootstrap(
 ) -> Interval:
     """Percentile bootstrap of the mean that draws whole clusters: questions about one video are not independent."""
     numbers = np.asarray(values, dtype=np.float64)
-    total, size = _by_cluster(numbers, clusters)
-    means = _resampled_means(total, size, samples=samples, rng=np.random.default_rng(seed))
-    low, high = np.quantile(means, (0.025, 0.975))
-    return Interval(float(numbers.mean()), float(low), float(high), len(numbers), len(size))
+    low, high = _stratified_bootstrap([(numbers, clusters)], samples=samples, seed=seed)
+    return Interval(float(numbers.mean()), low, high, len(numbers), len(np.unique(np.asarray(clusters))))
+
+
+def _stratified_bootstrap(
+    strata: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]], *, samples: int = 4000, seed: int = 0
+) -> tuple[float, float]:
+    """The 95 % interval of the mean of the strata's means, with clusters drawn within each."""
+    rng = np.random.default_rng(seed)
+    means = [_resampled_means(values, clusters, samples=samples, rng=rng) for values, clusters in strata]
+    low, high = np.quantile(np.mean(means, axis=0), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def _resampled_means(
-    total: npt.NDArray[np.float64], size: npt.NDArray[np.float64], *, samples: int, rng: np.random.Generator
+    values: npt.ArrayLike, clusters: npt.ArrayLike, *, samples: int, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
+    total, size = _by_cluster(np.asarray(values, dtype=np.float64), clusters)
     means = []
     for start in range(0, samples, CHUNK):
         drawn = rng.integers(0, len(size), (min(CHUNK, samples - start), len(size)))
         means.append(total[drawn].sum(axis=1) / size[drawn].sum(axis=1))
     return np.concatenate(means)
-
-
-def _stratified_bootstrap(
-    strata: Sequence[tuple[Sequence[float], Sequence[str]]], *, samples: int = 4000, seed: int = 0
-) -> tuple[float, float]:
-    """The 95 % interval of the mean of the strata's means, with clusters drawn within each."""
-    rng = np.random.default_rng(seed)
-    means = [
-        _resampled_means(*_by_cluster(np.asarray(values, dtype=np.float64), clusters), samples=samples, rng=rng)
-        for values, clusters in strata
-    ]
-    low, high = np.quantile(np.mean(means, axis=0), (0.025, 0.975))
-    return float(low), float(high)
 
 
 def mcnemar(gained: int, lost: int) -> float:

@@ -27,7 +27,7 @@ from gridprobe.record import Record
 from gridprobe_eval.benchmarks import Item
 from gridprobe_eval.disk import remove
 from gridprobe_eval.folder import Timeouts
-from gridprobe_eval.records import Damage, RecordWriter, of_run, read_file
+from gridprobe_eval.records import RecordWriter, of_run, read_file
 from gridprobe_eval.tasks import Account, Taken, Task
 from gridprobe_eval.worker import Inbox, WorkerJob, WorkerMessage, serve
 
@@ -484,7 +484,7 @@ class Supervisor:
                 each["outcome"], each["id"], right=each.get("right"), transient=each.get("transient") is True
             )
             for each in records
-            if not isinstance(each, Damage)
+            if not isinstance(each, str)
         }
 
     def _question_of(self, worker: _Worker) -> str | None:

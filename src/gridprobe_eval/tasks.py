@@ -1,13 +1,13 @@
 """Which questions a run asks, and how they are shared out: by ids, by a limit over all kinds, by shards of videos."""
 
 import hashlib
-import json
 import math
 import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from gridprobe.question import Question
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe_eval.benchmarks import Benchmark, Item, with_subtitles
 from gridprobe_eval.benchmarks.base import as_file
-from gridprobe_eval.disk import remove, write_whole
 
 
 @dataclass(frozen=True)
@@ -156,36 +155,27 @@ def changed_items(items: Iterable[Item], best: Mapping[str, Mapping[str, Any]]) 
 
     A video that is gone, and a record without an identity, as older versions wrote them, count as unchanged.
     """
-    videos: dict[Path, _Current] = {}
-    changed = []
-    for item in items:
-        record = best.get(item.id, {})
-        identity = record.get("identity")
-        if record.get("outcome") == "answered" and isinstance(identity, dict):
-            current = videos.setdefault(item.video, _Current(item.video))
-            if current.differs(identity):
-                changed.append(item)
-    return changed
+    status, whole = cache(_status_of), cache(identity_of)  # each video is read once, and only as far as necessary
 
-
-class _Current:
-    """A video as it is now, read only as far as necessary."""
-
-    def __init__(self, video: Path) -> None:
-        self._video = video
-        self._whole: Identity | None = None
-        try:
-            self._status: Identity | None = _status(_files(video))
-        except OSError:
-            self._status = None
-
-    def differs(self, identity: Identity) -> bool:
-        if self._status is None or all(identity.get(name) == value for name, value in self._status.items()):
+    def differs(video: Path, recorded: Mapping[str, Any]) -> bool:
+        now = status(video)
+        if now is None or all(recorded.get(name) == value for name, value in now.items()):
             return False
-        if identity.get("size") != self._status["size"]:
+        if recorded.get("size") != now["size"]:
             return True
-        self._whole = self._whole or identity_of(self._video)
-        return self._whole is not None and self._whole["sample"] != identity.get("sample")
+        current = whole(video)
+        return current is not None and current["sample"] != recorded.get("sample")
+
+    answered = ((item, best[item.id]) for item in items if best.get(item.id, {}).get("outcome") == "answered")
+    identities = ((item, record.get("identity")) for item, record in answered)
+    return [item for item, identity in identities if isinstance(identity, dict) and differs(item.video, identity)]
+
+
+def _status_of(video: Path) -> dict[str, int] | None:
+    try:
+        return _status(_files(video))
+    except OSError:
+        return None
 
 
 def _files(video: Path) -> list[Path]:
@@ -325,19 +315,12 @@ class Account:
         """A question was not begun."""
         self._granted.pop(question, None)
 
-
-def write_stop(folder: Path, shard: str, account: Account, unasked: int) -> None:
-    """Keep why a run stopped before its last question."""
-    name = account.lacking
-    assert name is not None
-    limit = f"{as_flag(f'total_{name}')} {account.totals.limits[name]:g}"
-    words = f"{unasked} questions were not asked: {limit} ({account.spent[name]:.6g} spent)"
-    write_whole(folder / f"stopped-{shard}.json", json.dumps({"sentence": words}).encode())
-
-
-def clear_stop(folder: Path, shard: str) -> None:
-    """Forget why a run stopped, since it goes on."""
-    remove(folder / f"stopped-{shard}.json")
+    def stop_sentence(self, unasked: int) -> str:
+        """Why a run stopped before its last question."""
+        name = self.lacking
+        assert name is not None
+        limit = f"{as_flag(f'total_{name}')} {self.totals.limits[name]:g}"
+        return f"{unasked} questions were not asked: {limit} ({self.spent[name]:.6g} spent)"
 
 
 # Method: how every question of a run is asked. Attempt: one question whose failure does not end the run.
@@ -352,11 +335,6 @@ class Method:
     """The benchmark's way to a video; one that generates its videos does so here."""
     subtitles: str = "none"
     """How subtitles are shown; see `gridprobe_eval.benchmarks.SUBTITLE_MODES`."""
-
-    @classmethod
-    def of(cls, benchmark: Benchmark, setup: Plan, *, subtitles: str = "none") -> "Method":
-        """The method for a benchmark."""
-        return cls(setup, benchmark.open, subtitles)
 
     def question(self, item: Item) -> Question:
         """The question with its subtitles."""

@@ -14,6 +14,7 @@ from gridprobe.cli.options import FILE, in_groups, method_options, model_options
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.report.html import check_writable
+from gridprobe.report.terminal import shows_colour
 from gridprobe_selectors.compare import (
     CONTROLS,
     TimeRange,
@@ -115,7 +116,7 @@ def compare_selectors(video: Path, question: str, options: tuple[str, ...], **ar
         print(json.dumps(comparison_dict(rows, arguments["evidence"]), allow_nan=False))
     else:
         console = stdout()
-        color = console.is_terminal and not console.no_color
+        color = shows_colour(console)
         unicode, evidence = speaks_unicode(console), arguments["evidence"]
         console.print(comparison_view(rows, evidence=evidence, width=console.width, color=color, unicode=unicode))
     if arguments["html"]:

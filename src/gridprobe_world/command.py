@@ -17,7 +17,7 @@ from gridprobe.cli.console import debug_option, progress, quiet_option, speaks_u
 from gridprobe.cli.help import Verb
 from gridprobe.errors import UsageError
 from gridprobe.models import load_model
-from gridprobe.report.terminal import Terminal, headline, map_lines, timeline_lines
+from gridprobe.report.terminal import Terminal, headline, map_lines, shows_colour, timeline_lines
 from gridprobe.report.view import AnswerView
 from gridprobe_world import demo as gridprobe_demo
 from gridprobe_world.demo import WAYS, DemoRow
@@ -100,7 +100,7 @@ def _make(folder: Path) -> None:
 
 
 def _show(console: Console, rows: Sequence[DemoRow]) -> None:
-    color = console.is_terminal and not console.no_color
+    color = shows_colour(console)
     terminal = Terminal(width=min(MAP_WIDTH, console.width), color=color, unicode=speaks_unicode(console))
     across = max(1, (console.width + GAP) // (terminal.width + GAP))
     shown = [row for row in rows if row.kind in MAPPED]

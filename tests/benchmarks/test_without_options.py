@@ -86,21 +86,13 @@ def test_mlvus_generation_tasks(tmp_path: Path) -> None:
     assert [item.id for item in load_benchmark("mlvu", tmp_path).items] == ["plotQA-0"]
 
 
-def test_egoschemas_generation_folder(tmp_path: Path) -> None:
+def test_egoschemas_questions_of_its_generation_folder_are_those_of_the_others_without_options(tmp_path: Path) -> None:
     options = [f"{letter}. C does {letter}" for letter in "ABCDE"]
-    subset = [{"question": "What?", "video_idx": "b-2", "option": options, "answer": "4"}]
-    rows = [{"question": "What?", "video_idx": name} for name in ("a-1", "b-2")]
-    write_parquet(tmp_path / "Subset" / "test-00000-of-00001.parquet", subset)
-    write_parquet(tmp_path / "GENERATION" / "test-00000-of-00001.parquet", rows)
+    rows = [{"question": "What?", "video_idx": name, "option": options, "answer": None} for name in ("a-1", "b-2")]
+    write_parquet(tmp_path / "Subset" / "test-00000-of-00001.parquet", [rows[1] | {"answer": "4"}])
+    write_parquet(tmp_path / "MC" / "test-00000-of-00001.parquet", rows)
 
-    known, every = (load_benchmark("egoschema", tmp_path, generation=True, answered=each) for each in (True, False))
+    known, every = (load_benchmark("egoschema", tmp_path, open=True, answered=each) for each in (True, False))
 
     assert [(item.id, item.question.answer) for item in known.items] == [("b-2", "C does E")]
     assert [(item.id, item.question.answer) for item in every.items] == [("a-1", None), ("b-2", "C does E")]
-
-
-def test_egoschemas_generation_folder_alone_has_no_answers(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "GENERATION" / "test-00000-of-00001.parquet", [{"question": "What?", "video_idx": "a"}])
-
-    with pytest.raises(DataError, match="answered=false"):
-        load_benchmark("egoschema", tmp_path, generation=True)

@@ -235,7 +235,7 @@ def test_differing_too_often_is_an_error_and_nothing_is_stored(
 
     assert done.exit_code == 1 and why in done.stderr and not folder.exists()
     assert json.loads(done.stdout)["threshold"] is None and json.loads(done.stdout)["file"] is None
-    assert len([line for line in done.stderr.splitlines() if not line.startswith("note: ")]) == 1
+    assert len([line for line in done.stderr.splitlines() if line.startswith("gridprobe: ")]) == 1
 
 
 def test_note_says_if_questions_share_a_video(data: Path) -> None:

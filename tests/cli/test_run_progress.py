@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridprobe_eval.cli.evaluate import RunPace, _LineWatcher, span
+from gridprobe_eval.cli.evaluate import RunPace, in_plain_lines, span
 from gridprobe_eval.runner import RunState
 
 
@@ -34,7 +34,7 @@ def test_the_time_left_counts_only_what_this_process_asked() -> None:
 
 def test_a_log_gets_the_first_steps_and_then_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    watch = _LineWatcher(clock)
+    watch = in_plain_lines(clock)
 
     watch("overview", None)  # what single stages announce is not for this
     watch("run", RunState("loading the model", 0, 9))

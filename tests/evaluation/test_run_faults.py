@@ -50,7 +50,7 @@ def test_e05_a_damaged_record_is_reported_with_its_place_and_its_question_alone_
     first, _, *rest = file.read_bytes().split(b"\n")
     file.write_bytes(b"\n".join([first, garbage, *rest]))
 
-    assert [(each.file, each.offset) for each in read_records(tmp_path / "run").damage] == [(file.name, len(first) + 1)]
+    assert read_records(tmp_path / "run").damage == [f"{file.name}, byte {len(first) + 1}: not a record"]
     result = here(toy, tmp_path / "run")
 
     assert toy_runs.calls() == Counter(ids(toy)) + Counter(["v0-q1"])

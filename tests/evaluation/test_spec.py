@@ -52,19 +52,6 @@ def test_another_spec_is_refused_with_the_field_and_both_values(change: dict[str
     assert other.fingerprint != SPEC.fingerprint
 
 
-def test_a_run_from_before_a_setting_was_retired_is_read_and_resumed() -> None:
-    """There were two decoders once; a run with the other one cannot go on with this one."""
-
-    def begun_with(decoder: str) -> Spec:
-        setup = described()
-        old = replace(SPEC, setup=setup | {"sampling": setup["sampling"] | {"decoder": decoder}})
-        return Spec.from_json(old.to_json(), where="spec.json")
-
-    SPEC.require_same(begun_with("pyav"), where="run")
-    with pytest.raises(UsageError, match=r'setup\.sampling\.decoder was "torchcodec" and is now "pyav"; name another'):
-        SPEC.require_same(begun_with("torchcodec"), where="run")
-
-
 def test_data_may_move_and_packages_may_be_newer() -> None:
     other = replace(SPEC, data="/elsewhere", versions={"av": "99"})
 

@@ -12,7 +12,7 @@ from gridprobe.errors import DataError
 from gridprobe.report.terminal import Terminal
 from gridprobe_eval.metrics import match, official, score
 from gridprobe_eval.reader import Run, read_run
-from gridprobe_eval.report.tables import RunScores, all_tables, render_scores
+from gridprobe_eval.report.tables import FORMATS, RunScores, all_tables
 
 WIDE = Terminal(250, color=False, unicode=True)
 GOLD = [(10.0, 20.0), (40.0, 50.0)]
@@ -80,7 +80,7 @@ def test_the_table_and_the_columns(tmp_path: Path) -> None:
     scores = RunScores([made], score([made]), {made.name: official(made)})
 
     text = all_tables(scores, WIDE)
-    (flat,) = csv.DictReader(io.StringIO(render_scores(scores, "csv")))
+    (flat,) = csv.DictReader(io.StringIO(FORMATS["csv"](scores)))
 
     line = text.partition("Kept frames against the evidence")[2].splitlines()[3].split()
     assert "evidence covered %" in text and line[4] == "50.0" and line[-2:] == ["6.2", "–"]  # too few videos

@@ -51,8 +51,9 @@ def test_a_run_stops_before_its_total_says_so_and_goes_on_with_a_larger_one(
         result = running.run()
     assert result["all"]["answered"] == 6 and "stopped" not in result
     assert status(out)["stopped"] == [] and not list(out.glob("stopped-*"))
-    warned = [record["warnings"] for record in read_records(out).best.values()]
-    assert tokens(out) == needed and not any(warned), "no question was asked with less than it needs"
+    warnings = [text for record in read_records(out).best.values() for text in record["warnings"]]
+    limited = [text for text in warnings if not text.startswith("this took ")]  # more than one pass over all frames
+    assert tokens(out) == needed and not limited, "no question was asked with less than it needs"
 
 
 def test_a_total_that_is_too_small_for_one_question_fails_none(tmp_path: Path) -> None:

@@ -23,12 +23,20 @@ def numbers(folders: list[Path], *, by: tuple[str, ...] = (), packed: bool = Tru
     options = [word for name in by for word in ("--by", name)]
     done = CliRunner().invoke(cli, ["score", "--format", "json", *options, *map(str, folders)])
     assert done.exit_code == 0, done.output
-    page = {"page": json.loads(json.dumps(pack(read_runs(folders))).replace(" %", "%"))} if packed else {}
+    page = {"page": page_of(folders)} if packed else {}
     scores = json.loads(done.stdout)
     for each in scores["runs"]:
         del each["path"]
     summaries = [{**summary(folder), "fingerprint": ""} for folder in folders]
     return {"score": scores, "summaries": summaries, **page}
+
+
+def page_of(folders: list[Path]) -> Any:
+    """The data of the page, without the doubts of each answer: the folders are older, and have none."""
+    page = json.loads(json.dumps(pack(read_runs(folders))).replace(" %", "%"))
+    assert page["fields"].pop() == "doubt"
+    assert {result.pop() for run in page["results"] for result in run if isinstance(result, list)} == {""}
+    return page
 
 
 def of(name: str, folder: Path) -> dict[str, Any]:

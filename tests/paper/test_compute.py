@@ -205,6 +205,14 @@ def test_impossible_numbers_of_frames_are_refused(kept: list[int], message: str)
         planned(cost_model_of(MODEL), [6, 8], kept=kept, convention="tflops")
 
 
+def test_a_single_grid_size_stands_in_the_middle_with_its_range() -> None:
+    curves = planned(cost_model_of("embedded"), [8], convention="tflops")
+    axes = compute_figure(curves, convention="tflops").axes[0]
+
+    low, high = axes.get_xlim()
+    assert (low, high) == (4, 16) and len(axes.collections) == 2
+
+
 def test_nothing_to_draw_is_refused() -> None:
     with pytest.raises(UsageError, match="needs runs, or a model"):
         compute_figure([], convention="tflops")

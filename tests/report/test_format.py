@@ -85,6 +85,8 @@ def test_numbers_of_a_column_have_the_same_decimals(values: list[float | None], 
 
 def test_two_models_are_both_named() -> None:
     assert AnswerView(handmade()).model == "scripted:a"
+    loaded = AnswerView(replace(handmade(), models=((), "Qwen/Qwen3-VL-2B-Instruct@4d8a0c:bfloat16:auto")))
+    assert loaded.model == "Qwen/Qwen3-VL-2B-Instruct" and loaded.details["model"].endswith("@4d8a0c:bfloat16:auto")
     assert AnswerView(replace(handmade(), models=(("small",), "large"))).model == "small selects, large answers"
 
 

@@ -14,9 +14,11 @@ import pytest
 from PIL import Image
 
 from gridprobe import Answer, Question, UsageError
-from gridprobe.report import save_map
+from gridprobe.report import picture, save_map
 from gridprobe.report.format import MARK
 from gridprobe.report.picture import (
+    BAR,
+    DARKEST,
     GAP,
     GROUND,
     INSIDE,
@@ -24,6 +26,9 @@ from gridprobe.report.picture import (
     RAIL,
     WIDTH,
     Sheet,
+    _best_font,
+    _font_files,
+    _footer,
     _large,
     _options,
     _timeline,
@@ -33,6 +38,7 @@ from gridprobe.report.picture import (
     fit_line,
     fit_lines,
     font_for,
+    missing_letters,
 )
 from gridprobe.report.view import DIM, DIMMEST, AnswerView
 from report.answers import balloon, by_frame, handmade, posterior, reached, without_map
@@ -233,10 +239,61 @@ def test_odd_texts_are_drawn() -> None:
     assert draw_answer(handmade(question=question)).width == WIDTH
 
 
-def test_a_long_question_takes_two_lines_and_a_megabyte_no_more() -> None:
-    one, two = (draw_answer(handmade(question=Question(text, options=["a", "b"]))) for text in ("a", "why " * 250_000))
+def test_a_long_question_is_wrapped_and_a_megabyte_takes_six_lines() -> None:
+    texts = ("a", "where does the balloon land " * 6, "why " * 250_000)
+    heights = [draw_answer(handmade(question=Question(text, options=["a", "b"]))).height for text in texts]
 
-    assert two.height - one.height == round(27 * 1.35)
+    assert [height - heights[0] for height in heights] == [0, round(27 * 1.35), 5 * round(27 * 1.35)]
+
+
+def bars(image: Image.Image) -> set[int]:
+    """Where the bars of the options begin: those of the chosen one are MARK, of others BAR."""
+    return {x for y in range(image.height) for colour in (MARK, BAR) for x in columns_of(image, colour, y)[:1]}
+
+
+def test_bars_begin_where_the_longest_option_ends() -> None:
+    short, long = (handmade(question=Question("?", options=["a", text])) for text in ("bb", "b" * 30))
+    starts = [min(bars(_options(AnswerView(answer)))) for answer in (short, long)]
+
+    assert starts[0] < 250 < starts[1] < 0.53 * INSIDE
+    wide = handmade(question=Question("?", options=["a", "a word " * 40]))
+    assert _options(AnswerView(wide)).height > _options(AnswerView(long)).height
+
+
+def test_dark_footage_is_not_dimmed_to_black() -> None:
+    night = np.full((9, 36, 64, 3), 20, np.uint8)
+    dusk = np.full((9, 36, 64, 3), 64, np.uint8)
+
+    assert middle(*sheet_of(handmade(pixels=night, kept=(4,))), 0) == (20, 20, 20)
+    assert middle(*sheet_of(handmade(pixels=dusk, kept=(4,))), 0) == (DARKEST,) * 3
+
+
+def test_characters_that_no_font_has_are_counted_in_the_picture() -> None:
+    known = handmade(question=Question("Zürich?", options=["a", "b"]))
+    unknown = handmade(question=Question("\U0010fffd\ufe0f\U0010fffe?", options=["a", "b"]))
+
+    assert missing_letters(["Zürich – ‘é’"]) == set()
+    assert missing_letters([unknown.question.text]) == {"\U0010fffd", "\U0010fffe"}
+    assert _footer(AnswerView(unknown)).height > _footer(AnswerView(known)).height
+
+
+def test_an_installed_font_is_found_by_its_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = next((Path(path) for path in _font_files() if path.endswith("DejaVuSans.ttf")), None)
+    if source is None:
+        pytest.skip("no DejaVu Sans on this machine")
+    folder = tmp_path / "fonts" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "a-broken.ttf").write_bytes(b"no font")
+    (folder / "some-greek.ttf").write_bytes(source.read_bytes())
+    monkeypatch.setattr(picture, "OTHER_FONTS", ())
+    caches = (_font_files, _best_font)
+    for folders, missing in (((tmp_path / "none",), 4), ((tmp_path / "none", tmp_path), 0)):
+        monkeypatch.setattr(picture, "FONT_FOLDERS", tuple(map(str, folders)))
+        for cache in caches:
+            cache.cache_clear()
+        assert len(missing_letters(["Ελλδα"])) == missing
+    for cache in caches:
+        cache.cache_clear()
 
 
 def test_a_dash_does_not_change_the_font_of_a_line() -> None:

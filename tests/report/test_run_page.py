@@ -149,6 +149,23 @@ def test_without_an_answer_there_is_still_a_page(tmp_path: Path) -> None:
     assert "Accuracy against compute" not in page and "1 of 1 questions have no record yet" in page
 
 
+def test_a_single_run_has_a_result_and_no_plot(tmp_path: Path) -> None:
+    page = render_runs([small(tmp_path / "one")])
+
+    assert 'class="cards"' in page and "<svg" not in page and "Accuracy against compute" not in page
+
+
+def test_doubt_is_packed_next_to_the_answer_and_not_again_as_a_warning(tmp_path: Path) -> None:
+    doubt = "in the focused pass the model puts only 2.0% of its probability on the option letters"
+    records = [record("v1-a", letter_mass=0.02, warnings=[doubt, "slow"]), record("v1-b", letter_mass=0.9)]
+    run = read_run(write_run(tmp_path / "one", [item("v1-a"), item("v1-b")], records))
+    packed = pack([run])
+    first, second = (dict(zip(packed["fields"], each, strict=True)) for each in packed["results"][0])
+
+    assert first["doubt"] == f"doubtful: {doubt}" and first["warnings"] == ["slow"]
+    assert second["doubt"] == "" and second["warnings"] == []
+
+
 def test_a_page_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one run"):
         render_runs([])
@@ -282,10 +299,11 @@ def many_runs(folder: Path, count: int) -> list[Run]:
     return read_runs(paths)
 
 
-def test_the_plot_comes_first_and_many_runs_are_folded(tmp_path: Path) -> None:
+def test_the_result_comes_first_then_one_plot_and_many_runs_are_folded(tmp_path: Path) -> None:
     few, many = render_runs(many_runs(tmp_path / "few", 3)), render_runs(many_runs(tmp_path / "many", 35))
 
-    assert few.index('class="figures"') < few.index('class="cards"')
+    assert few.index('class="cards"') < few.index('class="pareto"') < few.index('class="tables"')
+    assert few.count("<svg") == 1 and "by the published one: a-run-with-a-long-name-00 16.0; " in few
     assert "<summary>All" not in few and "<summary>All 35 runs</summary>" in many
     assert (
         "<title>toy: 35 runs</title>" in many
@@ -459,3 +477,29 @@ window.poor = (name) => {
   });
 };
 """
+
+
+@needs_browser
+def test_doubt_is_shown_and_a_run_that_was_not_asked_has_no_panel(tab: Tab, tmp_path: Path) -> None:
+    doubt = "in the overview the model puts only 2.0% of its probability on the option letters"
+    items = [item("v1-a"), item("v1-b")]
+    answers = [record("v1-a", letter_mass=0.02, warnings=[doubt]), record("v1-b")]
+    paths = [write_run(tmp_path / "one", items, answers), write_run(tmp_path / "two", items, answers[1:])]
+    save_run_report(read_runs(paths), tmp_path / "r.html")
+    tab.look(390)
+    tab.open(tmp_path / "r.html")
+    tab.run("document.querySelector('#question-0 button').click()")
+
+    assert tab.run("[...document.querySelectorAll('.panel h4')].map(each => each.textContent)") == ["one ✓ right"]
+    after = "document.querySelector('.panel .said').nextElementSibling.textContent"
+    assert tab.run(after) == f"doubtful: {doubt}"
+
+
+@needs_browser
+def test_a_table_that_is_wider_than_a_phone_shows_that_it_scrolls(tab: Tab, large: Path) -> None:
+    tab.look(390)
+    tab.open(large)
+    scroll = "document.querySelector('.tables .scroll')"
+
+    assert tab.run(f"{scroll}.scrollWidth > {scroll}.clientWidth")
+    assert tab.run(f"getComputedStyle({scroll}).backgroundAttachment") == "local, local, scroll, scroll"

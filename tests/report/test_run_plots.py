@@ -10,7 +10,6 @@ from gridprobe_eval.report.run_page import (
     RunPoint,
     across,
     frontier,
-    histogram_svg,
     pareto_svg,
 )
 
@@ -27,7 +26,7 @@ def test_the_frontier_holds_what_nothing_beats() -> None:
 
 
 def test_the_dominated_region_is_the_staircase_right_and_below() -> None:
-    svg = pareto_svg([point("c", 1, 0.4), point("g", 2, 0.6), point("d", 3, 0.5)], words="honest", everything=4.0)
+    svg = pareto_svg([point("c", 1, 0.4), point("g", 2, 0.6), point("d", 3, 0.5)], everything=4.0)
     corners = re.search(r'class="dominated" points="([^"]+)"', svg)
     places = dict(re.findall(r"<title>(\w): .*?c[xy]?x=\"([\d.]+)\"", svg))
 
@@ -41,7 +40,7 @@ def test_the_dominated_region_is_the_staircase_right_and_below() -> None:
 
 
 def test_the_front_is_a_line_through_its_runs_and_no_other() -> None:
-    svg = pareto_svg([point("c", 1, 0.4), point("g", 2, 0.6), point("d", 3, 0.5)], words="honest", everything=4.0)
+    svg = pareto_svg([point("c", 1, 0.4), point("g", 2, 0.6), point("d", 3, 0.5)], everything=4.0)
     line = re.search(r'class="front" points="([^"]+)"', svg)
     shade = re.search(r'class="dominated" points="([^"]+)"', svg)
 
@@ -52,7 +51,7 @@ def test_the_front_is_a_line_through_its_runs_and_no_other() -> None:
 def test_every_mark_has_the_number_and_the_name_of_its_run() -> None:
     rng = np.random.default_rng(0)
     runs = [point(f"run {n}", float(c), float(a), n) for n, (c, a) in enumerate(rng.uniform(0.2, 0.9, (40, 2)))]
-    svg = pareto_svg(runs, words="honest", everything=1.0)
+    svg = pareto_svg(runs, everything=1.0)
 
     marks = re.findall(r"<g class=.*?</g>", svg, re.DOTALL)
     pairs = [(re.findall(r">(\d+)</text>", each), re.findall(r"<title>(run \d+): ", each)) for each in marks]
@@ -62,44 +61,14 @@ def test_every_mark_has_the_number_and_the_name_of_its_run() -> None:
 
 
 def test_names_in_a_figure_are_escaped() -> None:
-    svg = pareto_svg([point('<b a="', 1, 0.4)], words="honest", everything=0.0)
+    svg = pareto_svg([point('<b a="', 1, 0.4)], everything=0.0)
 
     assert "<b" not in svg and "&lt;b" in svg and "all frames" not in svg
 
 
-@pytest.mark.parametrize("pool", [1, 9, 100, 144])
-def test_every_question_is_in_one_bar(pool: int) -> None:
-    kept = [1, 1, (pool + 1) // 2, pool]
-    svg = histogram_svg(kept, pool=pool, number=0, name="r")
-
-    assert sum(int(n) for n in re.findall(r"frames: (\d+) questions", svg)) == len(kept)
-
-
-def test_bars_by_hand() -> None:
-    svg = histogram_svg([1, 6, 7, 144], pool=144, number=0, name="r")
-
-    assert re.findall(r"<title>([^<]+)</title>", svg) == [
-        "1 to 6 frames: 2 questions",
-        "7 to 12 frames: 1 questions",
-        "139 to 144 frames: 1 questions",
-    ]
-
-
-def ticks(svg: str) -> list[str]:
-    """The numbers at the side of a figure."""
-    return re.findall(r'text-anchor="end">([\d.,]+)<', svg)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 40, 1000])
-def test_questions_are_counted_in_whole_numbers(count: int) -> None:
-    svg = histogram_svg([1] * count, pool=9, number=0, name="r")
-
-    assert len(ticks(svg)) >= 2 and all("." not in tick for tick in ticks(svg))
-
-
 def test_the_axis_of_compute_is_logarithmic_where_runs_differ_by_a_large_factor() -> None:
     def places(*compute: float) -> list[float]:
-        svg = pareto_svg([point(f"r{c}", c, 0.5 + c / 1000) for c in compute], words="honest", everything=compute[-1])
+        svg = pareto_svg([point(f"r{c}", c, 0.5 + c / 1000) for c in compute], everything=compute[-1])
         return sorted(float(x) for x in re.findall(r'class="whisker" x1="([\d.]+)"', svg))
 
     log, even = places(0.1, 1.0, 10.0), places(2.0, 3.0, 4.0)

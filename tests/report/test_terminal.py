@@ -12,7 +12,7 @@ from rich.console import Console
 from gridprobe import Answer, Question
 from gridprobe.report import answer_view
 from gridprobe.report.format import MARK
-from gridprobe.report.terminal import DARK
+from gridprobe.report.terminal import DARK, short_view, shows_colour
 from report.answers import balloon, handmade, without_map
 
 UNICODE = """\
@@ -175,12 +175,14 @@ def test_no_line_is_wider_than_asked(width: int, color: bool, unicode: bool) -> 
 def test_a_wide_map_first_gives_up_cell_width_then_times_then_the_map() -> None:
     answer = handmade((0.5,) * 30, (0.5,) * 30, kept=(31,))
     views = {width: lines(answer, width=width) for width in (100, 70, 40, 30, 29)}
-    row = {width: next((line for line in view if "[▒" in line or "●" in line), "") for width, view in views.items()}
+    marked = {width: [line for line in view if "[" in line or "●" in line] for width, view in views.items()}
+    row = {width: next(iter(lines), "") for width, lines in marked.items()}
 
     assert row[100] == "  5:00:00  ▒ [▒]" + " ▒ " * 28
-    assert row[70] == "  5:00:00 ▒▒[▒" + "▒▒" * 28
+    assert row[70] == "  5:00:00 ▒▒●▒" + "▒▒" * 28
     assert row[40] == "  5:00:00 ▒●" + "▒" * 28
     assert row[30] == "▒●" + "▒" * 28
+    assert [marked[width][-1].split("   ")[1] for width in (100, 70, 40)] == ["[█] kept", "●█ kept", "● kept"]
     assert row[29] == "" and not any("row by row" in line for line in views[29])
 
 
@@ -236,3 +238,17 @@ def test_view_prints_on_an_ascii_stream() -> None:
 
     stream.flush()
     assert b"Z\\xfcrich?" in stream.buffer.getvalue()
+
+
+@pytest.mark.parametrize(("term", "colour"), [("xterm-256color", True), ("dumb", False)])
+def test_a_dumb_terminal_gets_shades_instead_of_solid_bands(term: str, colour: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": term})
+
+    assert shows_colour(console) is colour
+
+
+def test_a_short_answer_has_at_most_twelve_lines() -> None:
+    answer = replace(balloon(4), warnings=tuple(f"warning {number} " * 20 for number in range(9)))
+    view = short_view(answer, width=40, color=False, unicode=True).plain.splitlines()
+
+    assert len(view) == 12 and view[-1].endswith("more lines; -v shows them")

@@ -1,16 +1,21 @@
 """Where the answer is: the sentence, the stretches, what is shown large, and how options are folded."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gridprobe import Answer, Question
+from gridprobe import Answer, MockModel, Question, Session
 from gridprobe.answer import AnswerCost
-from gridprobe.models.base import Cost
+from gridprobe.models import Posterior, Request
+from gridprobe.models.base import Cost, Response
+from gridprobe.report.answer_page import render
+from gridprobe.report.picture import _title
+from gridprobe.report.terminal import short_view
 from gridprobe.report.view import AnswerView, total_words
 from gridprobe.selectors.base import FLAT
-from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map
+from report.answers import CITIES, balloon, by_frame, handmade, posterior, reached, without_map
 
 SURE = posterior(B=0.998)
 
@@ -161,3 +166,35 @@ def test_times_of_a_short_video_and_times_that_read_the_same_have_tenths() -> No
 
     assert AnswerView(close).where.endswith("at 1:40.2 and 1:40.8")
     assert AnswerView(short).where.endswith("at 0:01.0 and 0:04.0")
+
+
+# Doubt.
+
+
+def test_little_probability_on_the_letters_stands_next_to_the_answer_in_every_rendering() -> None:
+    unsure = MockModel(lambda request: {"A": 0.1, "B": 0.7, "C": 0.1, "D": 0.1}, name="unsure")
+    run = unsure.run
+
+    def doubtful(requests: Sequence[Request]) -> list[Response]:
+        return [replace(each, mass=0.02) if isinstance(each, Posterior) else each for each in run(requests)]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(unsure, "run", doubtful)
+        answer = Session(balloon(4).pool, model=unsure, k=4, effort="focus", probes="fresh").ask(CITIES)
+    view = AnswerView(answer)
+    words = "doubtful: in the focused pass the model puts only 2.0% of its probability on the option letters"
+
+    assert view.doubt == words and not any("focused pass the model" in warning for warning in view.warnings)
+    shown = short_view(answer, width=120, color=False, unicode=True).plain.splitlines()
+    assert shown[2] == words and sum("focused pass the model" in line for line in shown) == 1
+    page = render([answer])
+    assert f'<p class="doubt" dir="auto">{words}</p>' in page and page.count("focused pass the model") == 1
+    calm = replace(answer, posterior=balloon(4).posterior, warnings=())
+    assert _title(view).height > _title(AnswerView(calm)).height and AnswerView(calm).doubt == ""
+
+
+def test_a_contradicted_overview_is_a_doubt_and_a_slow_way_is_none() -> None:
+    contradiction = "the focused pass contradicts the overview, which was sure of A (Oslo, 99.8%)"
+    view = AnswerView(replace(handmade(), warnings=(contradiction, "this took long")))
+
+    assert view.doubt == f"doubtful: {contradiction}" and view.warnings == ["this took long"]

@@ -32,7 +32,7 @@ from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report
 from gridprobe.report.html import check_writable
 from gridprobe.report.picture import check_picture
-from gridprobe.report.terminal import check_clip, check_folder, save_clip, save_frames, short_view
+from gridprobe.report.terminal import check_clip, check_folder, save_clip, save_frames, short_view, shows_colour
 from gridprobe.report.view import AnswerView, total_words
 from gridprobe.video import VideoLimits
 from gridprobe.video.subtitles import read_subtitles
@@ -177,7 +177,7 @@ def introduce(*models: Model | None) -> None:
 
 def _print(answers: list[Answer], *, verbose: bool) -> None:
     console = stdout()
-    color = console.is_terminal and not console.no_color
+    color = shows_colour(console)
     unicode = speaks_unicode(console)
     for number, answer in enumerate(answers):
         if is_quiet() and not verbose:

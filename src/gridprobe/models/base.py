@@ -445,9 +445,13 @@ class Posterior:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the answer should know."""
-        if self.mass >= LOW_MASS or self.basis != "letters":
-            return self.notes
-        return (*self.notes, f"the model puts only {self.mass:.1%} of its probability on the option letters")
+        doubt = letter_doubt(self.mass) if self.basis == "letters" else ""
+        return (*self.notes, doubt) if doubt else self.notes
+
+
+def letter_doubt(mass: float) -> str:
+    """What speaks against a choice of letters that have little of the probability; empty if they have enough."""
+    return "" if mass >= LOW_MASS else f"the model puts only {mass:.1%} of its probability on the option letters"
 
 
 Completions = tuple[Completion, ...]

@@ -77,6 +77,13 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}%"
 
 
+def model_words(selecting: Sequence[str], answering: str) -> str:
+    """The models without revision, dtype and settings, such as "small selects, large answers"."""
+    *others, answerer = (name.rpartition("@")[0] or name for name in (*selecting, answering))
+    others = [name for name in dict.fromkeys(others) if name != answerer]
+    return f"{' and '.join(others)} selects, {answerer} answers" if others else answerer
+
+
 # Colours.
 
 RGB = tuple[int, int, int]

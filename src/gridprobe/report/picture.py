@@ -4,11 +4,12 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import cast
-from unicodedata import normalize
+from unicodedata import category, normalize
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageStat
 from PIL.ImageFont import FreeTypeFont
 
 from gridprobe._util import one_line
@@ -28,6 +29,7 @@ RAIL: RGB = (38, 42, 53)
 BAR: RGB = (104, 112, 132)
 RIGHT: RGB = (123, 216, 143)
 WRONG: RGB = (255, 138, 128)
+WARN: RGB = (255, 213, 138)
 WIDTH, MARGIN, GAP = 1280, 44, 30
 INSIDE = WIDTH - 2 * MARGIN
 SHEET_HEIGHT = 1000
@@ -40,6 +42,11 @@ TIMES = 96
 GROUND: RGB = (16, 18, 24)
 BLANK: RGB = (62, 68, 82)
 """A frame that was not decoded, at full brightness."""
+DARKEST = 28
+"""Mean brightness, of 255, to which a frame may be dimmed."""
+QUESTION_LINES, OPTION_LINES = 6, 2
+WIDEST_OPTION = 0.52
+"""The share of the width that the texts of options get at most; their bars begin where the longest ends."""
 FLATTEST = 4.0
 """The largest aspect ratio of a tile, either way; more extreme frames get bars inside their tiles."""
 SMALLEST = 3
@@ -51,7 +58,14 @@ OTHER_FONTS = (
     "msyh.ttc",
     "arial.ttf",
 )
-"""Fonts to try, in this order, if Pillow's default font lacks a character; without any it is drawn as a box."""
+"""Fonts to try, in this order, if Pillow's default font lacks a character; then all in FONT_FOLDERS."""
+FONT_FOLDERS = (
+    *("~/.fonts", "~/.local/share/fonts", "/usr/local/share/fonts", "/usr/share/fonts"),
+    *("/Library/Fonts", "/System/Library/Fonts", "C:/Windows/Fonts"),
+)
+FONT_ENDINGS = (".ttf", ".otf", ".ttc")
+MOST_FONTS, PROBE = 1000, 16
+"""At most this many installed fonts are tried, at this size."""
 STAND_INS = {"×": "x", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "·": "|", "…": "..."}
 """Used where the font lacks a character; a line does not change its font for these alone."""
 LONGEST = 600
@@ -126,7 +140,9 @@ def _title(view: AnswerView) -> Image.Image:
     headline.paste(answer)
     words = font_for(view.text, 46).getlength(one_line(view.text)[:200])
     ImageDraw.Draw(headline).text((min(words + 30, INSIDE - 160), 14), sure, INK, font)
-    lines = [_text(view.answer.question.text, 27, QUIET, lines=2), headline, _text(view.where, 33, INK, lines=2)]
+    doubt = [_text(view.doubt, 27, WARN, lines=3)] if view.doubt else []
+    question = _text(view.answer.question.text, 27, QUIET, lines=QUESTION_LINES)
+    lines = [question, headline, *doubt, _text(view.where, 33, INK, lines=2)]
     if verdict := view.verdict:
         lines.append(_text(verdict, 25, RIGHT if view.answer.right else WRONG))
     return _stacked(lines, gap=10)
@@ -216,32 +232,40 @@ def draw_labelled_sheet(view: AnswerView) -> Image.Image:
 def _options(view: AnswerView) -> Image.Image:
     """A bar for each option; unlikely ones share a line."""
     rows = [_text(view.options_title, 20, QUIET)] if view.answer.question.open else []
-    rows += [_option(option) for option in view.shown_options]
+    texts = [(option, f"{option.label}  {one_line(option.text)}".strip()) for option in view.shown_options]
+    widest = max(font_for(text, 24).getlength(text[:LONGEST]) for _, text in texts)
+    middle = round(min(WIDEST_OPTION * INSIDE, widest + 30))
+    rows += [_option(option, text, middle) for option, text in texts]
     return _stacked([*rows, _text(view.folded_words, 20, QUIET)] if view.folded_words else rows, gap=8)
 
 
-def _option(option: Option) -> Image.Image:
-    image = Image.new("RGB", (INSIDE, 36), GROUND)
+def _option(option: Option, text: str, middle: int) -> Image.Image:
+    """An option's text left of `middle`, its bar to the right, and its probability at the end."""
+    colour, end = INK if option.chosen else QUIET, INSIDE - 116
+    label = _text(text, 24, colour, lines=OPTION_LINES, width=middle - 24)
+    image = Image.new("RGB", (INSIDE, label.height + 4), GROUND)
+    image.paste(label, (0, 2))
     draw = ImageDraw.Draw(image)
-    text, middle, end = f"{option.label}  {one_line(option.text)}".strip(), round(INSIDE * 0.52), INSIDE - 116
-    font = font_for(text, 24)
-    draw.text((0, 18), fit_line(text, font, middle - 24), INK if option.chosen else QUIET, font, anchor="lm")
     draw.rounded_rectangle((middle, 9, end, 27), 4, RAIL)
     if filled := round((end - middle) * option.share):
         draw.rounded_rectangle((middle, 9, middle + filled, 27), 4, MARK if option.chosen else BAR)
     words = sure_words(option.share)
-    draw.text((INSIDE, 18), words, INK if option.chosen else QUIET, font_for(words, 24), anchor="rm")
+    draw.text((INSIDE, 18), words, colour, font_for(words, 24), anchor="rm")
     return image
 
 
 def _footer(view: AnswerView) -> Image.Image:
-    """What the answer cost, by stages, and one small line about the video and the map."""
+    """What the answer cost, by stages, its warnings, and one small line about the video and the map."""
     stages = [f"{stage.name} {share_words(stage.share)}" for stage in view.bill[:-1]]
     cost = f"{view.compute} ({', '.join(stages)})" if view.compute else ""
     evidence = view.answer.selection.evidence
     shown = f"importance: {MAP_WORDS[evidence.kind]}" if evidence else ""
     source = "   |   ".join(filter(None, (view.video_name, shown)))
     lines = [_text(cost, 24, INK, lines=2)] if cost else []
+    warnings = [f"warning: {warning}" for warning in view.warnings]
+    if missing := missing_letters((view.answer.question.text, *(option.text for option in view.options), source)):
+        warnings.append(f"{len(missing)} characters are drawn as boxes: install a font that has them, such as Noto")
+    lines += [_text(warning, 20, WARN, lines=2) for warning in warnings]
     return _stacked([*lines, _text(source, 18, QUIET)], gap=8)
 
 
@@ -291,10 +315,17 @@ def draw_sheet(view: AnswerView, sheet: Sheet) -> Image.Image:
             tile = _fit_picture(view.pixels[index], sheet.tile, view.aspect)
         else:
             tile = Image.new("RGB", sheet.tile, BLANK)
-        image.paste(Image.blend(Image.new("RGB", tile.size), tile, share), corner)
+        image.paste(_dimmed(tile, share), corner)
         if index in kept:
             _outline(draw, corner, sheet.tile, thick=max(1, sheet.gap // 2))
     return image
+
+
+def _dimmed(tile: Image.Image, share: float) -> Image.Image:
+    """The tile at this share of its brightness, or at the share at which it can still be seen."""
+    if share < 1:
+        share = min(1.0, max(share, DARKEST / max(1.0, ImageStat.Stat(tile.convert("L")).mean[0])))
+    return Image.blend(Image.new("RGB", tile.size), tile, share)
 
 
 def _outline(draw: ImageDraw.ImageDraw, corner: tuple[int, int], size: tuple[int, int], *, thick: int) -> None:
@@ -323,15 +354,28 @@ def _fit_picture(pixels: Pixels, size: tuple[int, int], aspect: float) -> Image.
 
 def font_for(text: str, size: int) -> FreeTypeFont:
     """The font of this size that contains the most characters of the text; Pillow's default font wins ties."""
-    return _best_font(frozenset(text[:LONGEST]).difference(STAND_INS), size)
+    return _font(_best_font(frozenset(text[:LONGEST]).difference(STAND_INS)), size) or _own(size)
 
 
 @lru_cache(maxsize=256)
-def _best_font(letters: frozenset[str], size: int) -> FreeTypeFont:
-    fonts = [_own(size)]
-    if _unknown(letters, fonts[0]):
-        fonts += [font for name in OTHER_FONTS if (font := _installed(name, size))]
-    return min(fonts, key=lambda font: len(_unknown(letters, font)))
+def _best_font(letters: frozenset[str]) -> str:
+    """The name or file of the font with the most of these letters; empty for Pillow's default."""
+    best, fewest = "", len(_unknown(letters, _own(PROBE)))
+    for name in chain(OTHER_FONTS, _font_files()) if fewest else ():
+        font = _font(name, PROBE)
+        if font and (lacking := len(_unknown(letters, font))) < fewest:
+            best, fewest = name, lacking
+        if not fewest:
+            break
+    return best
+
+
+@lru_cache(maxsize=1)
+def _font_files() -> tuple[str, ...]:
+    """The fonts in the folders in which systems keep them."""
+    folders = (Path(name).expanduser() for name in FONT_FOLDERS)
+    files = (path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix.lower() in FONT_ENDINGS)
+    return tuple(map(str, islice(files, MOST_FONTS)))
 
 
 @lru_cache(maxsize=32)
@@ -340,9 +384,9 @@ def _own(size: int) -> FreeTypeFont:
 
 
 @lru_cache(maxsize=64)
-def _installed(name: str, size: int) -> FreeTypeFont | None:
+def _font(name: str, size: int) -> FreeTypeFont | None:
     try:
-        return ImageFont.truetype(name, size)
+        return ImageFont.truetype(name, size) if name else None
     except OSError:
         return None
 
@@ -355,11 +399,19 @@ def _unknown(letters: Iterable[str], font: FreeTypeFont) -> set[str]:
 
 def _spelled(text: str, font: FreeTypeFont) -> str:
     """Replace characters that the font lacks: ü by u, × by x. Others stay and are drawn as boxes."""
-    unknown = _unknown(set(text), font)
-    relatives: dict[str, str | int | None] = {
-        letter: STAND_INS.get(letter) or normalize("NFKD", letter)[0] for letter in unknown
+    return text.translate({ord(letter): _relative(letter) for letter in _unknown(set(text), font)})
+
+
+def _relative(letter: str) -> str:
+    """What is drawn for a character that the font lacks; nothing for one that only changes its neighbour."""
+    return "" if category(letter) in ("Cf", "Mn") else STAND_INS.get(letter) or normalize("NFKD", letter)[0]
+
+
+def missing_letters(texts: Iterable[str]) -> set[str]:
+    """The characters of these texts that are drawn as boxes."""
+    return {
+        letter for text in texts for letter in _unknown(set(text), font_for(text, 24)) if _relative(letter) == letter
     }
-    return text.translate(str.maketrans(relatives))
 
 
 def fit_line(text: str, font: FreeTypeFont, width: float) -> str:

@@ -36,6 +36,11 @@ DARK: RGB = (42, 46, 58)
 LIGHT: RGB = (196, 201, 212)
 
 
+def shows_colour(console: Console) -> bool:
+    """Whether the console can draw in colours; with TERM=dumb it cannot, and pictures would be solid bands."""
+    return console.color_system is not None and not console.no_color
+
+
 @dataclass(frozen=True)
 class Terminal:
     """What a terminal can show; it wraps, cuts and pads text to columns."""
@@ -103,7 +108,7 @@ def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool, all_d
         _options(view, terminal),
         _reached(view, terminal) + _bill(view, terminal),
         _details(view, terminal) if all_details else [],
-        [line for warning in answer.warnings for line in terminal.wrap(f"warning: {warning}", "yellow")],
+        _warnings(view, terminal),
     ]
     lines = [line for block in blocks if block for line in (*block, Text())]
     return Text("\n").join(lines[:-1])
@@ -117,7 +122,7 @@ def short_view(answer: Answer, *, width: int, color: bool, unicode: bool) -> Tex
         *headline(view, terminal),
         *terminal.wrap(view.reached),
         *terminal.wrap(view.compute, "bold"),
-        *(line for warning in answer.warnings for line in terminal.wrap(f"warning: {warning}", "yellow")),
+        *_warnings(view, terminal),
     ]
     if len(lines) > SHORT_LINES:
         rest = terminal.cut(f"… and {len(lines) - SHORT_LINES + 1} more lines; -v shows them", terminal.width)
@@ -126,7 +131,7 @@ def short_view(answer: Answer, *, width: int, color: bool, unicode: bool) -> Tex
 
 
 def headline(view: AnswerView, terminal: Terminal) -> list[Text]:
-    """The answer with its probability and, if known, whether it is right; below it, where it is."""
+    """The answer with its probability and, if known, whether it is right; then what is doubtful, and where it is."""
     sure = terminal.clean(f" {view.sure}")
     line = Text(terminal.cut(view.text, terminal.width - len(sure)), terminal.style("bold"))
     line.append(sure, terminal.style(f"bold {hex_colour(MARK)}"))
@@ -135,7 +140,12 @@ def headline(view: AnswerView, terminal: Terminal) -> list[Text]:
         line.append(f", {verdict}", terminal.style("green"))
         verdict = ""
     judged = terminal.wrap(verdict, "green" if view.answer.right else "red", limit=VERDICT_LINES) if verdict else []
-    return [line, *judged, *terminal.wrap(view.where, "bold")]
+    doubt = terminal.wrap(view.doubt, "yellow") if view.doubt else []
+    return [line, *judged, *doubt, *terminal.wrap(view.where, "bold")]
+
+
+def _warnings(view: AnswerView, terminal: Terminal) -> list[Text]:
+    return [line for warning in view.warnings for line in terminal.wrap(f"warning: {warning}", "yellow")]
 
 
 def _moments(view: AnswerView, terminal: Terminal) -> list[Text]:
@@ -305,7 +315,7 @@ def map_lines(view: AnswerView, terminal: Terminal) -> list[Text]:
         for index in grid.row(r):
             line.append_text(_cell(levels[index], index in kept, cell, terminal))
         lines.append(line)
-    return [*lines, *_legend(view, terminal)]
+    return [*lines, *_legend(view, terminal, cell)]
 
 
 def _cell(level: float, kept: bool, width: int, terminal: Terminal) -> Text:
@@ -318,16 +328,17 @@ def _cell(level: float, kept: bool, width: int, terminal: Terminal) -> Text:
     shade = shades[min(len(shades) - 1, int(level * len(shades)))]
     if not kept:
         return Text(shade * width if width < 3 else f" {shade} ")
-    return Text(("●" if terminal.unicode else "O", f"[{shade}", f"[{shade}]")[width - 1])
+    mark = "●" if terminal.unicode else "O"
+    return Text((mark, mark + shade, f"[{shade}]")[width - 1])
 
 
-def _legend(view: AnswerView, terminal: Terminal) -> list[Text]:
-    """How the rows are read, and what brightness and marks mean."""
+def _legend(view: AnswerView, terminal: Terminal, cell: int) -> list[Text]:
+    """How the rows are read, and what brightness and marks mean; marks are as wide as on the map."""
     key = Text("importance ", terminal.style("dim"))
     for step in range(8):
         key.append_text(_cell(step / 7, False, 1, terminal))
     if view.kept:
-        key.append("   ").append_text(_cell(1.0, True, 3, terminal)).append(f" {view.mark}", terminal.style("dim"))
+        key.append("   ").append_text(_cell(1.0, True, cell, terminal)).append(f" {view.mark}", terminal.style("dim"))
     return [*terminal.wrap(READING, "dim"), key]
 
 

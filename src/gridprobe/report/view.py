@@ -14,7 +14,7 @@ from gridprobe.answer import Answer
 from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import runs, spread, top
 from gridprobe.models import Posterior
-from gridprobe.models.base import Basis, Cost
+from gridprobe.models.base import Basis, Cost, letter_doubt
 from gridprobe.open_ended import exact_match
 from gridprobe.report.format import (
     FLOOR,
@@ -22,6 +22,7 @@ from gridprobe.report.format import (
     Scale,
     amount,
     clock,
+    model_words,
     percent,
     score_words,
     share_words,
@@ -34,6 +35,8 @@ from gridprobe.video.frames import Pixels
 MAIN = (0.5, 0.8)
 """A span with a frame of at least this level of importance is a main one; the second limit counts if the first
 leaves more than MOST_SPANS."""
+CONTRADICTS = "contradicts the overview"
+"""What the warning of `gridprobe.ask.warnings_of` says of a focused pass that answers otherwise."""
 MOST_SPANS = 4
 """If still more spans matter, no moment stands out. At most this many stretches are listed."""
 DIMMEST, DIM = 0.3, 0.65
@@ -121,6 +124,21 @@ class AnswerView:
         return sure_words(self.answer.confidence)
 
     @property
+    def doubt(self) -> str:
+        """What speaks against the answer, in a sentence that stands next to it; empty for nothing."""
+        return doubt_words(self.answer.warnings, self._letter_mass)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The other warnings."""
+        doubts = doubts_of(self.answer.warnings, self._letter_mass)
+        return [warning for warning in self.answer.warnings if warning not in doubts]
+
+    @property
+    def _letter_mass(self) -> float | None:
+        return self.answer.posterior.mass if self.answer.basis == "letters" else None
+
+    @property
     def verdict(self) -> str:
         """Whether the answer is right, and what is; empty if that is not known."""
         question, right = self.answer.question, self.answer.right
@@ -137,9 +155,7 @@ class AnswerView:
     @property
     def model(self) -> str:
         """The model; if one selects and another answers, both."""
-        selecting, answering = self.answer.models
-        others = [name for name in selecting if name != answering]
-        return f"{' and '.join(others)} selects, {answering} answers" if others else answering
+        return model_words(*self.answer.models)
 
     # Options.
 
@@ -461,6 +477,7 @@ class AnswerView:
     def details(self) -> dict[str, str]:
         """The mathematics of the map, compute by both conventions, tokens and models, by name."""
         cost, evidence = self.answer.cost, self.answer.selection.evidence
+        names = dict.fromkeys((*self.answer.models[0], self.answer.models[1]))
         details = {"selector": self.answer.selection.selector}
         if evidence is not None:
             low, high = (score_words(value, 3) for value in (evidence.scores.min(), evidence.scores.max()))
@@ -475,7 +492,7 @@ class AnswerView:
         details["published"] = f"{_compute(cost.tflops_paper, cost.baseline.tflops_paper)}, by the published convention"
         if not cost.priced:
             details |= {"compute": "TFLOPs unknown, as the server's model is not known", "published": ""}
-        details |= {"tokens": _tokens(cost.total), "model": self.model, "confidence": self.basis}
+        details |= {"tokens": _tokens(cost.total), "model": " and ".join(names), "confidence": self.basis}
         return {name: value for name, value in details.items() if value}
 
 
@@ -485,6 +502,19 @@ def levels_of(scores: Sequence[float] | None) -> list[float] | None:
         return None
     scale = Scale.over(scores)
     return [float(scale.level(score)) for score in scores]
+
+
+def doubts_of(warnings: Sequence[str], letter_mass: float | None) -> list[str]:
+    """The warnings of an answer or of its record that put the answer itself in doubt."""
+    unlikely = letter_doubt(1.0 if letter_mass is None else letter_mass)
+    passes = [f"in the {name} {unlikely}" for name in ("overview", "focused pass")] if unlikely else []
+    return [each for each in warnings if CONTRADICTS in each or each in passes]
+
+
+def doubt_words(warnings: Sequence[str], letter_mass: float | None) -> str:
+    """For example "doubtful: the model puts only 2.0% of its probability on the option letters"; empty for none."""
+    doubts = doubts_of(warnings, letter_mass)
+    return f"doubtful: {'; '.join(doubts)}" if doubts else ""
 
 
 def total_words(answers: Sequence[Answer]) -> str:

@@ -47,12 +47,14 @@ class Item:
 
 
 @dataclass(frozen=True)
-class RowProblem:
+class DataProblem:
     """A row or file that cannot be used."""
 
     where: str
     """An item's id, a row's number or a file."""
     what: str
+    kind: str = "row"
+    """One of `gridprobe_eval.benchmarks.verify.KINDS`."""
 
 
 def as_file(item: Item, spec: SampleSpec) -> Path | FramePool:
@@ -73,7 +75,7 @@ class Benchmark:
     version: str
     """Name, number of rows and a hash of the files, so that results of different releases never mix."""
     items: tuple[Item, ...]
-    problems: tuple[RowProblem, ...] = ()
+    problems: tuple[DataProblem, ...] = ()
     """Rows that could not become items. They are reported, never silently dropped."""
     data: str = ""
     """Where its files are."""
@@ -268,7 +270,7 @@ def without_outside_files(benchmark: Benchmark, data: Path) -> Benchmark:
             items.append(item)
         else:
             what = f"{outside} is outside the data folder; allow it with --with outside=true if you trust the file"
-            problems.append(RowProblem(benchmark.place(item), what))
+            problems.append(DataProblem(benchmark.place(item), what))
     return replace(benchmark, items=tuple(items), problems=tuple(problems))
 
 
@@ -301,7 +303,7 @@ def without_options(benchmark: Benchmark, answer: Callable[[Item], str | None] |
     for item in benchmark.items:
         right = answer(item) if answer else _answer(item)
         if right is None and not item.withheld:
-            problems.append(RowProblem(item.id, "the question cannot be understood without its options"))
+            problems.append(DataProblem(item.id, "the question cannot be understood without its options"))
             continue
         items.append(replace(item, question=replace(item.question, options=(), answer=right)))
     if not items:

@@ -1,14 +1,13 @@
 """EgoSchema: questions about three-minute first-person clips, of which 500 have public answers.
 
 Files: questions.json and subset_answers.json, or the hub's folders Subset (500 questions with answers) and MC (all
-5031); videos named after q_uid. The hub's folder GENERATION has the same questions without options; the answer to
-find is the text of the right option, where it is public.
+5031); videos named after q_uid. The hub's folder GENERATION has the same questions without options: `open=true` asks
+those of Subset or MC so.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
 
 from gridprobe.errors import DataError
@@ -32,22 +31,22 @@ ANSWERS = "subset_answers.json"
 QUESTIONS, SUBSET, ALL, OPEN = "questions.json", "Subset/test-*.parquet", "MC/test-*.parquet", "GENERATION/*.parquet"
 
 
-def load(data: Path, *, answered: bool = True, generation: bool = False) -> Benchmark:
-    """Read the questions with public answers, or all of them with `answered=False`; without options by `generation`."""
+def load(data: Path, *, answered: bool = True) -> Benchmark:
+    """Read the questions with public answers, or all of them with `answered=False`."""
     choose("answered", answered, (True, False))
-    choose("generation", generation, (True, False))
-    if generation:
-        return _generation(data, answered=answered)
     files = _questions(data, answered=answered)
-    rows = [_named(row) for path in files for row in read_rows(path)]
+    rows = [_named(row) for row in read_rows(*files)]
     answers, more = _answers(data)
     files += [path for path in more if path not in files]
-    rows = [row if isinstance(row, DataError) else _with_answer(row, answers) for row in rows]
+    rows = [
+        row | {"answer": answers.get(str(row["q_uid"]), row.get("answer"))} if isinstance(row, dict) else row
+        for row in rows
+    ]
     if answered:
-        rows = [row for row in rows if isinstance(row, DataError) or known(row.get("answer")) is not None]
+        rows = [row for row in rows if not isinstance(row, dict) or known(row.get("answer")) is not None]
         if not rows:
             raise DataError(f"no question has an answer; put {ANSWERS} into {data}, or ask for answered=false")
-    make = partial(_item, videos=_videos(data))
+    make = partial(_item, videos=Media(data, "videos", "video", "good_clips_git", "."))
     return gather("egoschema", rows, make, files=files, key="q_uid")
 
 
@@ -58,36 +57,9 @@ def _questions(data: Path, *, answered: bool) -> list[Path]:
         if any(data.glob(OPEN)):
             raise DataError(
                 f"{data} has only EgoSchema's GENERATION questions, which have no options; "
-                "ask them with generation=true, or put the release's folder Subset or MC next to it"
+                "put the release's folder Subset or MC next to it, and ask with open=true for answers in words"
             ) from None
         raise
-
-
-def _generation(data: Path, *, answered: bool) -> Benchmark:
-    """The folder GENERATION, with the texts of the options that Subset says are right."""
-    files, known_files = find_files(data, OPEN), sorted(data.glob(SUBSET))
-    right = {}
-    for row in (_named(row) for path in known_files for row in read_rows(path)):
-        if not isinstance(row, DataError) and known(row.get("answer")) is not None:
-            options = unlabelled(row["option"])
-            right[str(row["q_uid"])] = options[ascii_uppercase.index(letter_at(whole(row, "answer"), options))]
-    rows = [_named(row) for path in files for row in read_rows(path)]
-    if answered:
-        rows = [row for row in rows if isinstance(row, DataError) or str(row["q_uid"]) in right]
-        if not rows:
-            raise DataError(f"no answer is public without the folder Subset in {data}; or ask for answered=false")
-    make = partial(_open_item, videos=_videos(data), right=right)
-    return gather("egoschema", rows, make, files=[*files, *known_files], key="q_uid")
-
-
-def _open_item(row: Mapping[str, Any], *, videos: Media, right: Mapping[str, str]) -> Item:
-    name = text(row, "q_uid")
-    question = Question(text(row, "question"), answer=right.get(name), id=name)
-    return Item(id=name, question=question, video=videos.find(f"{name}.mp4"), group=name)
-
-
-def _videos(data: Path) -> Media:
-    return Media(data, "videos", "video", "good_clips_git", ".")
 
 
 def _answers(data: Path) -> tuple[dict[str, Any], list[Path]]:
@@ -95,19 +67,13 @@ def _answers(data: Path) -> tuple[dict[str, Any], list[Path]]:
     if (data / ANSWERS).is_file():
         return read_object(data / ANSWERS, "answers by q_uid"), [data / ANSWERS]
     files = sorted(data.glob(SUBSET))
-    rows = [_named(row) for path in files for row in read_rows(path)]
-    return {str(row["q_uid"]): row.get("answer") for row in rows if not isinstance(row, DataError)}, files
+    rows = [_named(row) for row in read_rows(*files)]
+    return {str(row["q_uid"]): row.get("answer") for row in rows if isinstance(row, dict)}, files
 
 
 def _named(row: Any) -> Any:
     """A row of either form, with the clip's name as q_uid."""
-    if not isinstance(row, Mapping):
-        return DataError("the row is not an object with fields")
-    return {**row, "q_uid": row.get("q_uid", row.get("video_idx"))}
-
-
-def _with_answer(row: Mapping[str, Any], answers: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**row, "answer": answers.get(str(row["q_uid"]), row.get("answer"))}
+    return {**row, "q_uid": row.get("q_uid", row.get("video_idx"))} if isinstance(row, Mapping) else row
 
 
 def _item(row: Mapping[str, Any], *, videos: Media) -> Item:

@@ -17,7 +17,7 @@ from typing import Any
 from gridprobe._util import is_utf8, printable
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import NO_TEXT
-from gridprobe_eval.benchmarks.base import Benchmark, Item, RowProblem
+from gridprobe_eval.benchmarks.base import Benchmark, DataProblem, Item
 
 # Annotation files -> rows, and video names -> paths.
 
@@ -59,12 +59,12 @@ def fingerprint(files: Sequence[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
-def read_rows(path: Path) -> list[Any]:
-    """The rows of a parquet, JSON, JSON Lines or CSV file. A line that is not JSON is returned as a DataError.
+def read_rows(*paths: Path) -> list[Any]:
+    """The rows of parquet, JSON, JSON Lines or CSV files. A line that is not JSON is returned as a DataError.
 
     Bytes that are not UTF-8 become surrogates, which `gather` refuses in the rows that have them.
     """
-    return list(numbered_rows(path).values())
+    return [row for path in paths for row in numbered_rows(path).values()]
 
 
 def numbered_rows(path: Path) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def gather(
         except (DataError, UsageError) as error:
             row_id = known(row.get(key)) if isinstance(row, Mapping) else None
             where = place if row_id is None else f"{place} ({printable(str(row_id)[:80])})"
-            problems.append(RowProblem(where, printable(str(error))))
+            problems.append(DataProblem(where, printable(str(error))))
     if not items and not problems:
         raise DataError(f"{', '.join(str(path) for path in files)}: no question in it")
     version = f"{name}-{len(items) + len(problems)}-{fingerprint(files)}"

@@ -42,7 +42,7 @@ def load(data: Path, *, split: str = "val", paper_subset: bool = False) -> Bench
     if paper_subset and split != "val":
         raise UsageError("paper_subset is part of the validation split; leave out split=test")
     files = find_split(data, FILES, split)
-    rows = [row for path in files for row in read_rows(path)]
+    rows = read_rows(*files)
     if paper_subset:
         rows = [row for row in rows if _named_after_id(row)]
     make = partial(

@@ -10,7 +10,7 @@ from gridprobe.errors import GridProbeError
 from gridprobe.video import FrameSize, probe, sample
 from gridprobe.video.subtitles import read_subtitles
 from gridprobe_eval.benchmarks import load_benchmark
-from gridprobe_eval.benchmarks.base import Benchmark
+from gridprobe_eval.benchmarks.base import Benchmark, DataProblem
 
 LENGTH_SECONDS, LENGTH_SHARE = 2.0, 0.1
 """How far the length of a video may be from the annotated one; containers and annotators round."""
@@ -48,16 +48,6 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A problem with the data."""
-
-    kind: str
-    """One of `KINDS`."""
-    where: str
-    what: str
-
-
-@dataclass(frozen=True)
 class Verified:
     """What was checked, and the problems found."""
 
@@ -70,7 +60,7 @@ class Verified:
     videos: int
     without_subtitles: int
     """Videos for which the benchmark names no subtitle file."""
-    findings: tuple[Finding, ...]
+    findings: tuple[DataProblem, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -93,9 +83,9 @@ def verify(
     options = dict(options or {})
     benchmark = load_benchmark(name, data, **options)
     rows, released = len(benchmark.items) + len(benchmark.problems), released_rows(name, options)
-    findings = [Finding("row", each.where, each.what) for each in benchmark.problems]
+    findings = list(benchmark.problems)
     if released is not None and rows != released:
-        findings.insert(0, Finding("rows", str(data), _row_count(name, rows, released)))
+        findings.insert(0, DataProblem(str(data), _row_count(name, rows, released), "rows"))
     findings += _check_files(benchmark, deep=deep, subtitles=subtitles)
     return Verified(
         benchmark=name,
@@ -128,7 +118,7 @@ def _row_count(name: str, rows: int, released: int) -> str:
     return f"{rows} questions; the official release has {released}{same}"
 
 
-def _check_files(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterator[Finding]:
+def _check_files(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterator[DataProblem]:
     videos = list(dict.fromkeys(item.video for item in benchmark.items))
     tracks = list(dict.fromkeys(item.subtitles for item in benchmark.items if item.subtitles)) if subtitles else []
     made = benchmark.generated
@@ -143,15 +133,15 @@ def _check_files(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterat
         report("verify subtitles", done, len(tracks))
 
 
-def _check(kind: str, path: Path, check: Callable[[Path], list[str]]) -> Iterator[Finding]:
+def _check(kind: str, path: Path, check: Callable[[Path], list[str]]) -> Iterator[DataProblem]:
     if not path.exists():
-        yield Finding(f"missing {kind}", str(path), _hint(path))
+        yield DataProblem(str(path), _hint(path), f"missing {kind}")
         return
     try:
         problems = check(path)
     except GridProbeError as error:
         problems = [str(error)]
-    yield from (Finding(f"unreadable {kind}", str(path), problem) for problem in problems)
+    yield from (DataProblem(str(path), problem, f"unreadable {kind}") for problem in problems)
 
 
 def _hint(path: Path) -> str:
@@ -170,12 +160,12 @@ def _hint(path: Path) -> str:
     return missing
 
 
-def _check_length(path: Path, annotated: float | None) -> Iterator[Finding]:
+def _check_length(path: Path, annotated: float | None) -> Iterator[DataProblem]:
     """Another length than the annotated one: another video, or another cut of it."""
     length = probe(path).duration if annotated is not None and path.exists() else None
     if annotated is None or length is None or abs(length - annotated) <= max(LENGTH_SECONDS, LENGTH_SHARE * annotated):
         return
-    yield Finding("other length", str(path), f"{length:.1f} s long; the annotation says {annotated:.1f} s")
+    yield DataProblem(str(path), f"{length:.1f} s long; the annotation says {annotated:.1f} s", "other length")
 
 
 def _check_header(path: Path) -> list[str]:

@@ -18,10 +18,9 @@ BINS = ("duration", "domain", "sub_category", "task_type")
 def load(data: Path) -> Benchmark:
     """Read the only split."""
     files = find_files(data, "videomme/test-*.parquet", "test-*.parquet", "test.parquet")
-    rows = [row for path in files for row in read_rows(path)]
     videos = Media(data, "data", "videos", "video", ".")
     make = partial(_item, videos=videos, subtitles=Media(data, "subtitle", "subtitles"))
-    return gather("video-mme", rows, make, files=files, key="question_id")
+    return gather("video-mme", read_rows(*files), make, files=files, key="question_id")
 
 
 def _item(row: Mapping[str, Any], *, videos: Media, subtitles: Media) -> Item:

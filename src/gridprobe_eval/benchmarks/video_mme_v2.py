@@ -23,7 +23,7 @@ RELEVANCE, LOGIC = "relevance", "logic"
 def load(data: Path) -> Benchmark:
     """Read either release; in the early one only some questions have a level and heads."""
     files = find_files(data, "test.parquet", "test-*.parquet", "data/test-*.parquet")
-    rows = [row for path in files for row in read_rows(path)]
+    rows = read_rows(*files)
     videos = Media(data, "videos_unzipped", "videos", "video", "data", ".")
     subtitles = Media(data, "subtitle", "subtitles")
     by_name = {row.get("question_id"): row for row in reversed(rows)}  # of two with the same id the first counts

@@ -59,14 +59,14 @@ def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **argume
     Every question of BENCHMARK is taken to the end; known answers are not used. BENCHMARK jsonl reads questions of
     your own.
     """
-    what = eval_arguments(benchmark, data, {**arguments, "limit": None})
-    chosen = what.choice.items(what.benchmark)
-    check_data(what.benchmark, chosen)
+    questions, plan, choice = eval_arguments(benchmark, data, {**arguments, "limit": None})
+    chosen = choice.items(questions)
+    check_data(questions, chosen)
     items = draw(chosen, arguments["count"], seed=arguments["seed"])
     with progress():
         agreement = compare(
-            what.benchmark,
-            what.plan,
+            questions,
+            plan,
             items=items,
             epsilon=arguments["epsilon"],
             delta=arguments["delta"],

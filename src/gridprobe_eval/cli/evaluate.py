@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from gridprobe._util import printable, watching
+from gridprobe._util import Watcher, printable, watching
 from gridprobe.cli.console import (
     LINE_EVERY_SECONDS,
     debug_option,
@@ -42,8 +41,8 @@ from gridprobe.options import Plan
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
 from gridprobe_eval import Evaluation, PoolOptions
-from gridprobe_eval.benchmarks import SUBTITLE_MODES, Benchmark, Item, load_benchmark
-from gridprobe_eval.benchmarks.verify import KINDS, Finding, Verified, verify
+from gridprobe_eval.benchmarks import SUBTITLE_MODES, Benchmark, DataProblem, Item, load_benchmark
+from gridprobe_eval.benchmarks.verify import KINDS, Verified, verify
 from gridprobe_eval.folder import QUESTION_TIMEOUT, START_TIMEOUT, Timeouts
 from gridprobe_eval.reader import SPEC_FILE
 from gridprobe_eval.runner import MAX_FAILURES, RunState
@@ -70,17 +69,8 @@ def choice_options() -> list[Callable[[Any], Any]]:
     ]
 
 
-@dataclass(frozen=True)
-class EvalArguments:
-    """A benchmark, and the values of these options."""
-
-    benchmark: Benchmark
-    plan: Plan
-    choice: Choice
-
-
-def eval_arguments(name: str, data: Path, arguments: dict[str, Any]) -> EvalArguments:
-    """Turn names into values: read the benchmark, and make the plan; models are not loaded."""
+def eval_arguments(name: str, data: Path, arguments: dict[str, Any]) -> tuple[Benchmark, Plan, Choice]:
+    """Turn names into values: read the benchmark, make the plan and say which questions; models are not loaded."""
     benchmark = load_benchmark(name, data, **parse_options(arguments["options"]))
     model = arguments["model"] or benchmark.model
     if not model:
@@ -89,7 +79,7 @@ def eval_arguments(name: str, data: Path, arguments: dict[str, Any]) -> EvalArgu
     plan = options_of(arguments).resolve(model=probing, answer_model=answering, selector=arguments["selector"])
     shard = Shard.parse(arguments.get("shard", "1/1"))
     choice = Choice(limit=arguments["limit"], ids=_ids(arguments["ids"]), seed=arguments["seed"], shard=shard)
-    return EvalArguments(benchmark, plan, choice)
+    return benchmark, plan, choice
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:
@@ -148,10 +138,10 @@ def run_progress() -> Iterator[None]:
     if is_quiet():
         yield
     elif sys.stderr.isatty():
-        with _bar() as bar, watching(_BarWatcher(bar)):
+        with _bar() as bar, watching(_on_bar(bar)):
             yield
     else:
-        with watching(_LineWatcher()):
+        with watching(in_plain_lines()):
             yield
 
 
@@ -167,39 +157,38 @@ def _bar() -> Progress:
     return Progress(*columns, console=console, transient=True)
 
 
-class _BarWatcher:
-    def __init__(self, bar: Progress) -> None:
-        self._bar, self._pace = bar, RunPace()
-        self._task = bar.add_task("opening the benchmark", total=None, pace="")
+def _on_bar(bar: Progress) -> Watcher:
+    """What the run is doing, on the bar."""
+    pace, room = RunPace(), 36 if bar.console.width >= WIDE else 20
+    task = bar.add_task("opening the benchmark", total=None, pace="")
 
-    def __call__(self, stage: str, state: Any) -> None:
+    def watch(stage: str, state: Any) -> None:
         if isinstance(state, RunState):
-            room = 36 if self._bar.console.width >= WIDE else 20
             doing = state.doing if len(state.doing) <= room else f"{state.doing[: room - 1]}…"
-            pace = self._pace.words(state)
-            self._bar.update(self._task, description=doing, completed=state.done, total=state.total, pace=pace)
+            bar.update(task, description=doing, completed=state.done, total=state.total, pace=pace.words(state))
+
+    return watch
 
 
-class _LineWatcher:
+def in_plain_lines(clock: Callable[[], float] = time.monotonic) -> Watcher:
     """The first steps as they come, then a line every few seconds."""
+    pace, due, asked = RunPace(clock), 0.0, False
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._pace = clock, RunPace(clock)
-        self._next = 0.0
-        self._asked = False
-
-    def __call__(self, stage: str, state: Any) -> None:
+    def watch(stage: str, state: Any) -> None:
+        nonlocal due, asked
         if not isinstance(state, RunState):
             return
-        words = self._pace.words(state)
-        first = not self._asked and not state.doing.startswith("ask")
-        self._asked = self._asked or not first
-        if first:
+        words = pace.words(state)
+        if not asked and not state.doing.startswith("ask"):
             notice(state.doing)
-        elif state.doing.startswith("asked") and self._clock() >= self._next:
-            self._next = self._clock() + LINE_EVERY_SECONDS
-            parts = [f"{state.done} of {state.total} questions", words, f"{span(self._pace.elapsed)} elapsed"]
+            return
+        asked = True
+        if state.doing.startswith("asked") and clock() >= due:
+            due = clock() + LINE_EVERY_SECONDS
+            parts = [f"{state.done} of {state.total} questions", words, f"{span(pace.elapsed)} elapsed"]
             notice(", ".join(filter(None, parts)))
+
+    return watch
 
 
 @click.command(
@@ -268,20 +257,20 @@ def evaluate(benchmark: str, data: Path, *, out: Path | None, as_json: bool, **a
     if out is None:
         raise UsageError("name the folder of the run with --out, or check the files of the benchmark with --check")
     with stopping(), run_progress():
-        what = eval_arguments(benchmark, data, arguments)
+        questions, plan, choice = eval_arguments(benchmark, data, arguments)
         timeouts = Timeouts(arguments["timeout"], arguments["start_timeout"])
         evaluation = Evaluation(
-            what.benchmark,
+            questions,
             out,
-            setup=what.plan,
-            choice=what.choice,
+            setup=plan,
+            choice=choice,
             pool=PoolOptions(arguments["workers"], arguments["engine"], timeouts),
             totals=Totals(arguments["total_tokens"], arguments["total_tflops"], arguments["total_seconds"]),
             **{name: arguments[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
         )
-        check_data(what.benchmark, evaluation.items, begun=(out / SPEC_FILE).exists())
+        check_data(questions, evaluation.items, begun=(out / SPEC_FILE).exists())
         with evaluation:
-            _announce(evaluation, what)
+            _announce(evaluation)
             try:
                 result = evaluation.run()
             except KeyboardInterrupt:
@@ -309,9 +298,9 @@ def check_data(benchmark: Benchmark, items: Sequence[Item], *, begun: bool = Fal
     notice(f"{len(missing)} of {len(videos)} videos are not there, so questions about them fail: {first}")
 
 
-def _announce(evaluation: Evaluation, what: EvalArguments) -> None:
+def _announce(evaluation: Evaluation) -> None:
     """Print what the run will do, before it starts."""
-    benchmark, videos = what.benchmark, len({str(item.video) for item in evaluation.items})
+    benchmark, videos = evaluation.benchmark, len({str(item.video) for item in evaluation.items})
     part = "" if evaluation.shard.count == 1 else f", shard {evaluation.shard.number}/{evaluation.shard.count}"
     total = f"{len(evaluation.items)} of {len(benchmark.items)} questions about {videos} videos{part}"
     lines = [f"{benchmark.version}: {total}"]
@@ -377,7 +366,7 @@ def _print_findings(found: Verified) -> None:
         console.print(Text("no problems found"))
 
 
-def _print_kind(meaning: str, findings: list[Finding]) -> None:
+def _print_kind(meaning: str, findings: list[DataProblem]) -> None:
     if not findings:
         return
     console = stdout()

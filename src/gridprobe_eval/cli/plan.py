@@ -34,22 +34,21 @@ from gridprobe_eval.estimate import estimate_run
 
 def plan_benchmark(name: str, data: Path, arguments: dict[str, Any], *, as_json: bool) -> None:
     """Estimate the cost of `gridprobe eval` with the same options."""
-    what = eval_arguments(name, data, arguments)
-    model = cost_model_of(what.plan.model.identity)
-    answerer = cost_model_of(what.plan.answerer.identity)
+    benchmark, setup, choice = eval_arguments(name, data, arguments)
+    model, answerer = cost_model_of(setup.model.identity), cost_model_of(setup.answerer.identity)
     with progress():
         estimate = estimate_run(
-            what.benchmark,
-            what.plan,
+            benchmark,
+            setup,
             model=model,
             answerer=answerer,
-            choice=what.choice,
+            choice=choice,
             subtitles=arguments["subtitles"],
         )
     if as_json:
-        print(json.dumps({**estimate, "benchmark": what.benchmark.version}, allow_nan=False))
+        print(json.dumps({**estimate, "benchmark": benchmark.version}, allow_nan=False))
     else:
-        _print_run(stdout(), estimate, what.benchmark.version)
+        _print_run(stdout(), estimate, benchmark.version)
 
 
 def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
@@ -72,7 +71,7 @@ def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
     for name, cost in passes.items():
         if name == "overview" and not cost["calls"]:
             continue
-        flops = (_run_number(cost[key]) for key in ("tflops", "tflops_paper"))
+        flops = (_number(cost[key]) for key in ("tflops", "tflops_paper"))
         table.add_row(name, f"{cost['calls']:,}", f"{cost['tokens']:,}", *flops)
     console.print(table)
     if found["settled_by_overview"] and found["focus"]["most"]["calls"]:
@@ -83,10 +82,6 @@ def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
     console.print(
         Text(f"GPU memory, estimated for bfloat16: weights {memory['weights']} GB, the answering model {longest}")
     )
-
-
-def _run_number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 # The table of `gridprobe plan VIDEO`: what each way to ask takes.
@@ -123,7 +118,7 @@ def _range(values: tuple[float, float]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @click.command(

@@ -23,7 +23,7 @@ from gridprobe_eval.metrics import PROMPT, bins_of, judge, official, score
 from gridprobe_eval.reader import Run, export_keyframes, read_run, read_runs, submission
 from gridprobe_eval.report.run_data import make_thumbnails
 from gridprobe_eval.report.run_page import save_run_report
-from gridprobe_eval.report.tables import FORMATS, RunScores, all_tables, render_scores, short_table
+from gridprobe_eval.report.tables import FORMATS, RunScores, all_tables, short_table
 
 
 @click.command(
@@ -90,7 +90,7 @@ def _print_scores(runs: Sequence[Run], by: tuple[str, ...], *, form: str, everyt
     if form == "table":
         print((short_table if short else all_tables)(scores, terminal))
     else:
-        print(terminal.clean(render_scores(scores, form)))
+        print(terminal.clean(FORMATS[form](scores)))
 
 
 def _export_keyframes(run: Run, output: Path) -> None:

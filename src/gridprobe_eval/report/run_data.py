@@ -29,6 +29,7 @@ from gridprobe.open_ended import exact_match
 from gridprobe.record import Record
 from gridprobe.report.format import FLOOR, MAP_WORDS, MIDDLE, SOURCES, percent
 from gridprobe.report.picture import jpeg
+from gridprobe.report.view import doubt_words, doubts_of
 from gridprobe.video import FrameSize, Video
 from gridprobe_eval.metrics import bins_of
 from gridprobe_eval.reader import Result, Run
@@ -39,7 +40,7 @@ RunThumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
 RESULT = (
     *("choice", "confidence", "pool", "kept", "times", "rows", "columns"),
     *("shares", "tflops", "seconds", "warnings", "probes"),
-    *("map", "scores", "native", "reached"),
+    *("map", "scores", "native", "reached", "doubt"),
 )
 
 
@@ -129,12 +130,13 @@ def _result(result: Result | None, options: int, texts: Sequence[str]) -> Any:
         _shares(answered, ascii_uppercase[:options]) if options else _text_shares(answered, texts),
         _digits(answered.cost["tflops"]),
         _digits(answered.seconds["total"]),
-        answered.warnings,
+        [text for text in answered.warnings if text not in doubts_of(answered.warnings, answered.letter_mass)],
         "".join(selection["probe_choices"] or ()),
         selection["map"] or "",
         [float(f"{score:.3g}") for score in answered.by_frame],
         answered.shown_native,
         _reached(answered),
+        doubt_words(answered.warnings, answered.letter_mass),
     ]
 
 

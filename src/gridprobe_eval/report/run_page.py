@@ -1,4 +1,4 @@
-"""Runs as one self-contained HTML page: figures, tables, and a list of all questions that a small script filters.
+"""Runs as one self-contained HTML page: results, a plot, tables, and all questions, which a small script filters.
 
 The page makes no requests. Its content security policy allows one script and one stylesheet, each by its hash. Text
 from the runs is either escaped or passed as JSON, which the script inserts only as text nodes.
@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gridprobe.errors import UsageError
 from gridprobe.models.base import CONVENTIONS
 from gridprobe.report.format import amount, percent, share_words
@@ -26,10 +24,9 @@ from gridprobe_eval.report.run_data import RunThumbnails, embedded_json, pack
 from gridprobe_eval.report.tables import RunScores, people_tables, uneven
 
 MOST_OPEN = 6
-"""The cards and histograms of more runs are folded."""
-NAMES = {"tflops": "honest convention", "tflops_paper": "published convention"}
+"""The cards of more runs are folded."""
 
-# Plots as inline SVG: accuracy against compute with its Pareto front, and kept frames.
+# A plot as inline SVG: accuracy against compute with its Pareto front.
 
 WIDTH, HEIGHT = 520, 340
 LEFT, RIGHT, TOP, BOTTOM = 52, 18, 16, 48
@@ -40,7 +37,6 @@ FEW = 6
 WIDE = 8
 """From this factor between the cheapest and the dearest run on, the axis of compute is logarithmic."""
 ALL_FRAMES = "all frames in one pass"
-BARS = 24
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,6 @@ class Axis:
     end: float
     log: bool = False
     """Whether equal distances are equal factors."""
-    whole: bool = False
-    """Whether only whole numbers are ticks."""
 
     def __call__(self, value: float) -> float:
         """The coordinate of a value."""
@@ -70,11 +64,8 @@ class Axis:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             return [f * 10.0**p for p in powers for f in (1, 2, 5) if self.low <= f * 10.0**p <= self.high]
         raw = ((self.high - self.low) or 1.0) / 5
-        raw = max(1.0, raw) if self.whole else raw
         scale = 10.0 ** math.floor(math.log10(raw))
-        step = scale * next(
-            factor for factor in ((1, 2, 5, 10) if self.whole else (1, 2, 2.5, 5, 10)) if factor * scale >= raw * 0.999
-        )
+        step = scale * next(factor for factor in (1, 2, 2.5, 5, 10) if factor * scale >= raw * 0.999)
         first = math.ceil(self.low / step - 1e-9)
         return [step * i for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
@@ -84,13 +75,9 @@ def across(low: float, high: float, *, log: bool = False) -> Axis:
     return Axis(low, high, LEFT, WIDTH - RIGHT, log)
 
 
-def upwards(low: float, high: float, *, whole: bool = False) -> Axis:
+def upwards(low: float, high: float) -> Axis:
     """The vertical axis."""
-    return Axis(low, high, HEIGHT - BOTTOM, TOP, whole=whole)
-
-
-def _plot(template: str, **values: Any) -> str:
-    return render_part(template, width=WIDTH, height=HEIGHT, middle=(TOP + HEIGHT - BOTTOM) / 2, **values)
+    return Axis(low, high, HEIGHT - BOTTOM, TOP)
 
 
 # Accuracy against compute.
@@ -115,10 +102,11 @@ def frontier(points: Sequence[RunPoint]) -> list[RunPoint]:
     return best
 
 
-def pareto_svg(points: Sequence[RunPoint], *, words: str, everything: float) -> str:
-    """Accuracy against mean compute; a line joins the front, and the region that it dominates is shaded.
+def pareto_svg(points: Sequence[RunPoint], *, everything: float) -> str:
+    """Accuracy against mean compute by the honest convention.
 
-    `everything` is the cost of all frames in one pass, drawn as a line.
+    A line joins the front, and the region that it dominates is shaded. `everything` is the cost of all frames in one
+    pass, drawn as a line.
     """
     highest = max(everything, *(point.compute for point in points))
     lows, highs = ([100 * getattr(p.accuracy, end) for p in points] for end in ("low", "high"))
@@ -133,10 +121,12 @@ def pareto_svg(points: Sequence[RunPoint], *, words: str, everything: float) -> 
     ]
     values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f}% at {amount(p.compute)} TFLOPs" for p in points)
     front = ", ".join(point.name for point in best)
-    return _plot(
-        "plot_pareto.html.j2",
-        words=f"accuracy against compute, {words}; on the front: {front}; {values}",
-        convention=words,
+    return render_part(
+        "plot.html.j2",
+        width=WIDTH,
+        height=HEIGHT,
+        middle=(TOP + HEIGHT - BOTTOM) / 2,
+        words=f"accuracy against compute; on the front: {front}; {values}",
         whole_words=ALL_FRAMES,
         x=x,
         y=y,
@@ -181,33 +171,6 @@ def _mark(point: RunPoint, x: Axis, y: Axis, *, best: bool) -> dict[str, Any]:
     }
 
 
-# Kept frames.
-
-
-def histogram_svg(kept: Sequence[int], *, pool: int, number: int, name: str) -> str:
-    """A histogram of the number of kept frames."""
-    width = -(-pool // BARS)
-    edges = np.arange(0, pool + width, width)
-    counts, _ = np.histogram(kept, edges + 0.5)  # a bar covers whole numbers: 1 to 6, 7 to 12
-    bars = []
-    for low, high, count in zip(edges.tolist(), edges[1:].tolist(), counts.tolist(), strict=False):
-        if count:
-            span = f"{low + 1} to {high}" if width > 1 else str(high)
-            words = f"{span} frames: {count:,} questions"
-            bars.append({"low": low, "high": high, "count": count, "words": words})
-    return _plot(
-        "plot_histogram.html.j2",
-        x=across(0, float(edges[-1])),
-        y=upwards(0, float(counts.max()) * 1.06 or 1.0, whole=True),
-        colour=number % RUN_COLOURS,
-        name=name,
-        pool=pool,
-        bars=bars,
-        median=float(np.median(kept)),
-        late=float(np.median(kept)) > pool / 2,
-    )
-
-
 # The page.
 
 
@@ -238,12 +201,10 @@ def render_runs(runs: Sequence[Run], *, thumbnails: RunThumbnails | None = None,
         colours=RUN_COLOURS,
         common=len(common[0].results),
         pareto=_pareto(common),
-        meanings=[CONVENTIONS[convention] for convention in NAMES],
+        meanings=[CONVENTIONS[name] for name in ("tflops", "tflops_paper")],
         asked=max(len(run.results) for run in runs),
         cards=_cards(scores),
         uneven=uneven(runs),
-        histograms=_histograms(runs),
-        steady=[run.name for run in runs if len({r.answered.shown_native for r in run.results if r.answered}) == 1],
         tables=_tables(scores),
         remarks=[*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes],
         specs=[(run.name, asdict(run.spec)) for run in runs],
@@ -296,40 +257,25 @@ def _headline(official: Sequence[Metric]) -> str:
     return ", ".join(filter(None, (f"{first.name} {first.value:.2f}", _interval(first.interval))))
 
 
-def _pareto(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """Accuracy against compute by both conventions, for the questions that all runs were asked."""
-    rows, figures = score(runs), []
-    for convention, words in NAMES.items():
-        points = [
-            RunPoint(run.name, number, getattr(row.cost, convention), row.accuracy)
-            for number, (run, row) in enumerate(zip(runs, rows, strict=True))
-            if row.cost and row.accuracy
-        ]
-        if points:
-            everything = max(all_frames_cost(run, convention) for run in runs)
-            svg = pareto_svg(points, words=words, everything=everything)
-            figures.append({"svg": svg, "words": f"On the front: {_front(points)}"})
-    return figures
+def _pareto(runs: Sequence[Run]) -> dict[str, str] | None:
+    """Accuracy against compute for the questions that all runs were asked; None for fewer than two runs to compare."""
+    rows = score(runs)
+    costs = [(number, row.run, row.cost, row.accuracy) for number, row in enumerate(rows)]
+    points = [RunPoint(name, number, cost.tflops, right) for number, name, cost, right in costs if cost and right]
+    if len(points) < 2:
+        return None
+    paper = "; ".join(f"{name} {amount(cost.tflops_paper)}" for _, name, cost, right in costs if cost and right)
+    return {
+        "svg": pareto_svg(points, everything=max(all_frames_cost(run, "tflops") for run in runs)),
+        "words": f"On the front: {_front(points)}",
+        "published": paper,
+    }
 
 
 def _front(points: Sequence[RunPoint]) -> str:
     """The runs of the Pareto front in words, cheapest first; on a phone there is no hover."""
     best = (f"{p.name} {100 * p.accuracy.mean:.1f}% at {amount(p.compute)} TFLOPs" for p in frontier(points))
     return "; ".join(best)
-
-
-def _histograms(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """How many frames each run kept, if that varies."""
-    figures = []
-    for number, run in enumerate(runs):
-        answers = [result.answered for result in run.results if result.answered]
-        kept = [answer.shown_native for answer in answers if answer.shown_native]  # an overview keeps none
-        if len(set(kept)) > 1:
-            svg = histogram_svg(
-                kept, pool=max(answer.selection["pool"] for answer in answers), number=number, name=run.name
-            )
-            figures.append({"svg": svg, "words": run.name})
-    return figures
 
 
 def _tables(scores: RunScores) -> dict[str, Any]:

@@ -325,11 +325,6 @@ def _wrapped(notes: Sequence[str], terminal: Terminal) -> list[str]:
 # Formats.
 
 
-def render_scores(scores: RunScores, form: str) -> str:
-    """The scores in one of FORMATS."""
-    return FORMATS[form](scores)
-
-
 def remarks(scores: RunScores, *, short: bool = False) -> list[str]:
     """Notes on the runs and, if not short, on the intervals and the two conventions."""
     notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]

@@ -185,6 +185,7 @@
     if (!found) return made;
     const length = lengthOf(place), said = questions[place][2][found.choice] ?? LETTERS[found.choice] ?? "?";
     made.append(element("p", { class: "said" }, element("strong", { dir: "auto" }, said), ` ${(found.confidence / 10).toFixed(1)}%`));
+    if (found.doubt) made.append(element("p", { class: "doubt", dir: "auto" }, found.doubt));
     made.append(element("p", { class: "where" }, whereWords(found, length)));
     if (found.native) made.append(timeline(found, length));
     made.append(thumbnails(run, place, length < SHORT));
@@ -213,7 +214,8 @@
     const [id, , , , where, video, duration] = questions[place];
     const facts = [id, videos[video], duration ? clock(duration) : "",
       ...bins.map(([name, values], i) => (where[i] < 0 ? "" : `${name}: ${values[where[i]]}`))].filter(Boolean);
-    const panels = element("div", { class: "panels" }, ...runs.map((_, run) => panel(run, place)));
+    const asked = runs.map((_, run) => run).filter((run) => outcome(run, place) !== "missing");
+    const panels = element("div", { class: "panels" }, ...asked.map((run) => panel(run, place)));
     const source = element("p", { class: "source", dir: "auto" }, facts.join(" · "));
     return element("div", { class: "detail", id: `detail-${place}` }, source, options(place), panels);
   }
