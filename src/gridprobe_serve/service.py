@@ -475,6 +475,7 @@ def _clean_errors(source: MediaSource) -> Iterator[None]:
     except GridProbeError as error:
         text, advice, _ = clean(str(error), source).partition("; name another model with --model")
         if advice:  # for the command line, which a client does not have
+            text = text.replace(" (see gridprobe demo)", "")
             raise ApiError(f"{text}; whoever runs this server can give it another model", code="demo_model") from error
         raise type(error)(text) from error
 
