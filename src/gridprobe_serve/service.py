@@ -167,13 +167,7 @@ class Sessions:
 
 T = TypeVar("T")
 
-SETTABLE = frozenset(
-    {
-        *(each.name for each in all_settings() if each.request),
-        "full",
-        *LIMITS,
-    }
-)
+SETTABLE = {*(each.name for each in all_settings() if each.request), "full", *LIMITS}
 """Options that a request may change, and limits of what it may take."""
 SELECTORS = ("gridprobe", "uniform", "random", "all", "all-small")
 """Selectors that a request may name: those that load nothing."""
