@@ -256,7 +256,7 @@ def guessed_keys(target: Target, count: int) -> Outcome:
 
 
 ATTACKS: dict[str, tuple[Callable[[Target, int], Outcome], int]] = {
-    "1": (long_questions, 20),
+    "1": (long_questions, 8),
     "1b": (cancelled_neighbours, 60),
     "2": (odd_ranges, 40),
     "3": (slow_connections, 1023),

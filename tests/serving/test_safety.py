@@ -223,9 +223,15 @@ def test_the_key_is_changed_without_a_restart(tmp_path: Path, caplog: pytest.Log
 def test_a_key_file_is_read_once_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "key"
     file.write_text(KEY)
-    visitor, read = Visitor(rules_for("127.0.0.1", None, key_file=file)), []
+    visitor = Visitor(rules_for("127.0.0.1", None, key_file=file))
+    read: list[Path] = []
     real = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda self, **more: read.append(self) or real(self, **more))
+
+    def counted(self: Path, **more: Any) -> str:
+        read.append(self)
+        return real(self, **more)
+
+    monkeypatch.setattr(Path, "read_text", counted)
     os.utime(file, ns=(0, 12345))
     assert [visitor.status(KEY) for _ in range(5)] == [200] * 5
     assert read == [file]
