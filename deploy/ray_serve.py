@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray_affinity
@@ -256,7 +257,7 @@ def build(arguments: Mapping[str, Any]) -> Any:
 
 def options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `gridprobe serve`, read as on its command line."""
-    if wrong := sorted({"host", "port", "key"} & set(arguments)):
+    if wrong := sorted({"host", "port", "key", "key_file"} & set(arguments)):
         raise UsageError(f"{wrong[0]} is not for Ray: set GRIDPROBE_KEY on all machines, and see serve start --help")
     flags = {each.name for each in command.params if getattr(each, "is_flag", False)}
     line: list[str] = []
@@ -267,7 +268,7 @@ def options(arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif str(value).lower() == "true":
             line.append(flag)
     with command.make_context("gridprobe serve", line) as context:
-        return {name: value for name, value in context.params.items() if name != "key"}
+        return {name: value for name, value in context.params.items() if name not in ("key", "key_file")}
 
 
 def application(given: dict[str, Any], size: Size, make_service: Callable[[dict[str, Any]], Any] = service_of) -> Any:
@@ -317,7 +318,8 @@ def summed(pages: list[str]) -> str:
 
 def _rules(given: Mapping[str, Any]) -> AccessRules:
     """Who may ask; the key is that of the machine's environment, so that it is in no record of Ray."""
-    return rules_for("0.0.0.0", os.environ.get("GRIDPROBE_KEY") or None, given["allow_host"])
+    key, file = (os.environ.get(name) or None for name in ("GRIDPROBE_KEY", "GRIDPROBE_KEY_FILE"))
+    return rules_for("0.0.0.0", key, given["allow_host"], key_file=file and Path(file))
 
 
 def _unavailable(text: str) -> ApiError:

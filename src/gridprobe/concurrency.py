@@ -26,7 +26,7 @@ from queue import SimpleQueue
 from threading import Condition, Event, Lock, get_ident, local
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gridprobe._util import is_cancelled, relayed, shared
+from gridprobe._util import check_cancelled, is_cancelled, relayed, shared
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
 from gridprobe.models.base import Cost, Model, Request, Response, SamplingParams
 from gridprobe.models.wrappers import ModelWrapper
@@ -43,6 +43,7 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 LONG = 4000
 """Where calls are limited, as in a server, a participant's prompts of more characters run in calls of their own: once
 they are cancelled, such a call ends in the middle, which a merged one that others wait for cannot."""
+CHECK_SECONDS = 0.1
 FOR_ALL = (Cancelled, ServerUnavailable)
 """Errors after which no part of a call can succeed."""
 
@@ -156,9 +157,13 @@ class Batcher:
         self._thread.shutdown(wait=False)
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Do something with a model while no call runs."""
-        with self._model:
+        """Do something with a model while no call runs; who is cancelled stops waiting for that."""
+        while not self._model.acquire(timeout=CHECK_SECONDS):
+            check_cancelled("waiting for the model")
+        try:
             return work()
+        finally:
+            self._model.release()
 
     def ask(self, key: Hashable, parts: Sequence[Any], run: Run) -> list[Any]:
         """The answers to some parts, in order; `run` gets parts of all calls with this key."""

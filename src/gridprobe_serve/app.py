@@ -219,8 +219,13 @@ def _type(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         return f"list of {_type(schema.get('items', {}))}"
     low, high = schema.get("minimum"), schema.get("maximum")
-    bounds = f", {low} to {high}" if None not in (low, high) else f", at least {low}" if low is not None else ""
-    return f"{kind}{bounds}"
+    if low is None:
+        return str(kind)
+    return f"{kind}, at least {_number(low)}" if high is None else f"{kind}, {_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if float(value).is_integer() else str(value)
 
 
 def _examples(path: str, method: str, route: Mapping[str, Any], api: Mapping[str, Any]) -> list[str]:

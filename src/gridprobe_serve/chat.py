@@ -5,7 +5,7 @@ import math
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,7 @@ from gridprobe.question import Question
 from gridprobe.video import NATIVE, FrameSize
 from gridprobe_serve.errors import ApiError, Json
 from gridprobe_serve.jobs import LAST, Job, Jobs
-from gridprobe_serve.routes import EventStream, Service, until_over, user_of
+from gridprobe_serve.routes import Service, event_stream, until_over, user_of
 from gridprobe_serve.schemas import ChatBody, MessageBody, ProcessorKwargs, VideoKwargs, check_length, make_question
 from gridprobe_serve.service import VideoQuestion, VideoService
 from gridprobe_serve.sources import Frames, data_of
@@ -41,30 +41,27 @@ class ChatQuestion:
     """Whether the options were read from the text."""
 
 
-@dataclass
-class _Parts:
-    """The parts of all messages that were read so far."""
-
-    videos: list[tuple[str | list[str], float | None]] = field(default_factory=list)
-    """Each with its frame rate, if it is a list of pictures that has one."""
-    pictures: list[str] = field(default_factory=list)
-    times: list[float | None] = field(default_factory=list)
-    texts: list[tuple[str, str]] = field(default_factory=list)
-    """Role and text of each message."""
+PlacedVideo = tuple[str | list[str], float | None]
+"""A video, or a list of pictures with its frame rate, if it has one."""
+PlacedPicture = tuple[str, float | None]
+"""A picture and its time, if a text before it says so."""
 
 
 def read_chat(body: ChatBody) -> ChatQuestion:
     """The video and the question of a chat; an unknown part is an error, nothing is left out in silence."""
-    parts = _Parts()
-    for number, message in enumerate(body.messages):
-        _read_message(parts, message, f"messages[{number}]")
-    if body.messages[-1].role != "user":
+    videos: list[PlacedVideo] = []
+    pictures: list[PlacedPicture] = []
+    texts = [
+        (message.role, _read_message(message, f"messages[{number}]", videos, pictures))
+        for number, message in enumerate(body.messages)
+    ]
+    role, text = texts.pop()
+    if role != "user":
         raise ApiError("the last message must be the user's question", param="messages")
-    text = parts.texts[-1][1]
     if not text.strip():
         raise ApiError("the last message has no text; ask a question", param="messages")
-    question, parsed = _question(text, _history(parts.texts[:-1]), body.gridprobe.options)
-    return ChatQuestion(_video(parts, body.media_io_kwargs.video), question, parsed)
+    question, parsed = _question(text, _history(texts), body.gridprobe.options)
+    return ChatQuestion(_video(videos, pictures, body.media_io_kwargs.video), question, parsed)
 
 
 def _question(text: str, history: str, options: Sequence[str] | None) -> tuple[Question, bool]:
@@ -87,95 +84,84 @@ def _history(texts: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n\n" if lines else ""
 
 
-def _read_message(parts: _Parts, message: MessageBody, where: str) -> None:
+def _read_message(message: MessageBody, where: str, videos: list[PlacedVideo], pictures: list[PlacedPicture]) -> str:
+    """The text of a message; its media are added to the lists."""
     if isinstance(message.content, str) or message.content is None:
-        parts.texts.append((message.role, message.content or ""))
-        return
+        return message.content or ""
     texts: list[str] = []
     marker: str | None = None  # a text that is a time, if a picture comes next
     for number, part in enumerate(message.content):
         place = f"{where}.content[{number}]"
-        text, media = _part(part, place)
-        if media is not None and message.role != "user":
+        kind, read = _part(part, place)
+        if kind != "text" and message.role != "user":
             raise ApiError(f"only messages of the user can have media ({place})", param=place)
-        if isinstance(media, _Picture):
+        if kind == "picture":
             match = MARKER.fullmatch(marker or "")
-            parts.pictures.append(media.url)
-            parts.times.append(float(match[1]) if match else None)
+            pictures.append((read, float(match[1]) if match else None))
             marker = None
             continue
         texts += [] if marker is None else [marker]
         marker = None
-        if media is not None:
-            parts.videos.append(media)
-        elif len(text) <= LONGEST_MARKER and MARKER.fullmatch(text):
-            marker = text
+        if kind == "video":
+            videos.append(read)
+        elif len(read) <= LONGEST_MARKER and MARKER.fullmatch(read):
+            marker = read
         else:
-            texts.append(text)
-    texts += [] if marker is None else [marker]
-    parts.texts.append((message.role, "\n".join(texts)))
+            texts.append(read)
+    return "\n".join(texts if marker is None else [*texts, marker])
 
 
-@dataclass(frozen=True)
-class _Picture:
-    url: str
-
-
-Media = _Picture | tuple[str | list[str], float | None]
-
-
-def _part(part: Mapping[str, Any], place: str) -> tuple[str, Media | None]:
-    """The text of a part, or its media."""
-    kind = part.get("type", "video_url" if set(part) <= {"video_url", "uuid"} and part else None)
-    if not isinstance(kind, str) or kind not in _READERS:
-        name = printable(kind)[:60] if isinstance(kind, str) else "without a type"
-        raise ApiError(f"unknown content part {name!r} in {place}; known types: {', '.join(_READERS)}", param=place)
-    read, fields = _READERS[kind]
+def _part(part: Mapping[str, Any], place: str) -> tuple[str, Any]:
+    """What a part is (text, picture or video), and its text, address or `PlacedVideo`."""
+    name = part.get("type", "video_url" if set(part) <= {"video_url", "uuid"} and part else None)
+    if not isinstance(name, str) or name not in _READERS:
+        shown = printable(name)[:60] if isinstance(name, str) else "without a type"
+        raise ApiError(f"unknown content part {shown!r} in {place}; known types: {', '.join(_READERS)}", param=place)
+    kind, read, fields = _READERS[name]
     if extra := sorted(str(name) for name in set(part) - {"type", *fields}):
         raise ApiError(f"unknown field {printable(extra[0])[:60]!r} in {place}", param=place)
-    return read(part, place)
+    return kind, read(part, place)
 
 
-def _text(part: Mapping[str, Any], place: str) -> tuple[str, None]:
-    return _string(part.get("text"), place), None
+def _text(part: Mapping[str, Any], place: str) -> str:
+    return _string(part.get("text"), place)
 
 
-def _image(part: Mapping[str, Any], place: str) -> tuple[str, Media]:
+def _image(part: Mapping[str, Any], place: str) -> str:
     url = _url(part.get("image_url"), place, more={"detail"})
     if not url[:5].lower() == "data:":
         raise ApiError(f"pictures must be sent as data: addresses ({place})", param=place)
-    return "", _Picture(url)
+    return url
 
 
-def _video_part(part: Mapping[str, Any], place: str) -> tuple[str, Media]:
+def _video_part(part: Mapping[str, Any], place: str) -> PlacedVideo:
     value = part.get("video_url", part.get("input_video", part.get("video")))
     if part.get("type") == "video" and isinstance(value, list):
-        return "", ([_url(each, place) for each in value], _rate(part, place))
-    return "", (_url(value, place), _rate(part, place))
+        return [_url(each, place) for each in value], _rate(part, place)
+    return _url(value, place), _rate(part, place)
 
 
-def _file(part: Mapping[str, Any], place: str) -> tuple[str, Media]:
+def _file(part: Mapping[str, Any], place: str) -> PlacedVideo:
     value = part.get("file")
     if not isinstance(value, Mapping) or not set(value) <= {"file_data", "file_id", "filename", "format"}:
         raise ApiError(f'"file" in {place} must be an object with file_data or file_id', param=place)
     if "file_id" in value and "file_data" not in value:
-        return "", (f"upload://{_string(value['file_id'], place)}", None)
+        return f"upload://{_string(value['file_id'], place)}", None
     url = _string(value.get("file_data"), place)
     if not data_of(url)[0].startswith("video/"):
         raise ApiError(f"the file in {place} is not video; its data: address must begin with data:video/", param=place)
-    return "", (url, None)
+    return url, None
 
 
-Reader = Callable[[Mapping[str, Any], str], tuple[str, Media | None]]
-_READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
-    "text": (_text, ("text",)),
-    "video_url": (_video_part, ("video_url", "uuid", "fps", "sample_fps")),
-    "input_video": (_video_part, ("input_video", "video_url", "video", "uuid", "fps", "sample_fps")),
-    "video": (_video_part, ("video", "fps", "sample_fps", "uuid")),
-    "file": (_file, ("file",)),
-    "image_url": (_image, ("image_url", "uuid")),
+_READERS: dict[str, tuple[str, Callable[[Mapping[str, Any], str], Any], tuple[str, ...]]] = {
+    "text": ("text", _text, ("text",)),
+    "video_url": ("video", _video_part, ("video_url", "uuid", "fps", "sample_fps")),
+    "input_video": ("video", _video_part, ("input_video", "video_url", "video", "uuid", "fps", "sample_fps")),
+    "video": ("video", _video_part, ("video", "fps", "sample_fps", "uuid")),
+    "file": ("video", _file, ("file",)),
+    "image_url": ("picture", _image, ("image_url", "uuid")),
 }
-"""Types of parts, what reads them, and their fields."""
+"""Types of parts: what each is, what reads it, and its fields."""
 
 
 def _url(value: Any, place: str, *, more: frozenset[str] | set[str] = frozenset()) -> str:
@@ -208,16 +194,16 @@ def _rate(part: Mapping[str, Any], place: str) -> float | None:
     return float(rate)
 
 
-def _video(parts: _Parts, kwargs: VideoKwargs) -> str | Frames:
+def _video(videos: Sequence[PlacedVideo], pictures: Sequence[PlacedPicture], kwargs: VideoKwargs) -> str | Frames:
     """The one video of a chat."""
-    if len(parts.videos) > 1 or (parts.videos and parts.pictures):
+    if len(videos) > 1 or (videos and pictures):
         raise ApiError("a request is about one video; ask about others in requests of their own", param="messages")
-    if not parts.videos and len(parts.pictures) < 2:
+    if not videos and len(pictures) < 2:
         message = "there is no video in the messages; add a part of type video_url, or two pictures"
         raise ApiError(message, param="messages")
-    if not parts.videos:
-        return Frames(parts.pictures, _times(parts.times, kwargs, None))
-    video, rate = parts.videos[0]
+    if not videos:
+        return Frames([url for url, _ in pictures], _times([time for _, time in pictures], kwargs, None))
+    video, rate = videos[0]
     if isinstance(video, str) and PICTURES.match(video):
         video = [f"data:image;base64,{each}" for each in data_of(video, many=True)[1]]
     if isinstance(video, list):
@@ -231,11 +217,11 @@ def _video(parts: _Parts, kwargs: VideoKwargs) -> str | Frames:
 def _times(markers: Sequence[float | None], kwargs: VideoKwargs, rate: float | None) -> list[float]:
     """Seconds of each picture: from texts, from the numbers of frames, from a rate, or one a second."""
     count = len(markers)
-    if any(time is not None for time in markers):
+    if known := [time for time in markers if time is not None]:
         if None in markers:
             message = "some pictures have a time and others do not; give all of them one, or none"
             raise ApiError(message, param="messages")
-        return _rising([time for time in markers if time is not None])
+        return _rising(known)
     if kwargs.num_frames not in (None, -1, count):
         raise ApiError(f"num_frames is {kwargs.num_frames}, but there are {count} pictures", param="media_io_kwargs")
     rate = kwargs.fps or rate
@@ -280,7 +266,7 @@ async def chat(body: ChatBody, request: Request, service: Service) -> Response:
     if not body.stream:
         return Json(_completion(body, question, await until_over(job, service.jobs, request)))
     await _until_open(job, service.jobs, request)
-    return EventStream(_chunks(body, question, job, service.jobs))
+    return event_stream(_chunks(body, question, job, service.jobs))
 
 
 def _check(body: ChatBody, names: tuple[str, ...]) -> None:

@@ -12,44 +12,36 @@ from gridprobe.cli.console import debug_option, notice, progress, quiet_option
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import FILE, in_groups, method_options, model_options, models_of, options_of
 from gridprobe.errors import UsageError
-from gridprobe.importance import MAX_K
 from gridprobe.models import LazyModel
 from gridprobe.registry import explain_missing
 from gridprobe_eval.cli.plan import cost_models_of
+from gridprobe_serve.limits import ServerLimits
 
-SIZES = {"max_body": 64, "max_upload": 2048, "quota": 8192, "session_bytes": 2048}
-"""Limits in MiB, with their defaults."""
+
+def limit_option(name: str) -> Callable[[Any], Any]:
+    """The option of a limit."""
+    about = ServerLimits.options()[name]
+    bounds = (click.IntRange if about["kind"] is int else click.FloatRange)(about["low"], about["high"])
+    flag = f"--{name.replace('_', '-')}"
+    return click.option(flag, name, type=bounds, default=about["default"], show_default=True, help=about["help"])
+
+
+def key_options(note: str = "") -> list[Callable[[Any], Any]]:
+    """What clients must send; `note` says when it counts."""
+    help = f"What clients must send{note}; better as GRIDPROBE_KEY."
+    file_help = "A file with the key, read again when it changes."
+    return [
+        click.option("--key", envvar="GRIDPROBE_KEY", metavar="KEY", help=help),
+        click.option("--key-file", envvar="GRIDPROBE_KEY_FILE", type=FILE, help=file_help),
+    ]
 
 
 def request_options() -> list[Callable[[Any], Any]]:
     """What requests may take."""
-    sizes = [
-        click.option(
-            f"--{name.replace('_', '-')}",
-            name,
-            type=click.IntRange(1),
-            default=value,
-            show_default=True,
-            help="In MiB.",
-        )
-        for name, value in SIZES.items()
-    ]
     return [
         click.option("--videos", type=FILE, help="Requests may name files under this folder."),
         click.option("--allow-urls", is_flag=True, help="Requests may name http(s) addresses of the public internet."),
-        click.option("--queue", type=click.IntRange(1), default=64, show_default=True, help="Jobs that may wait."),
-        click.option(
-            "--concurrency",
-            type=click.IntRange(1, 64),
-            default=8,
-            show_default=True,
-            help="Jobs at work at the same time.",
-        ),
-        click.option(
-            "--max-k", type=click.IntRange(1, MAX_K), default=16, show_default=True, help="Largest K of a request."
-        ),
-        click.option("--session-age", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds."),
-        *sizes,
+        *(limit_option(name) for name in ServerLimits.options() if name != "grace"),
     ]
 
 
@@ -65,19 +57,11 @@ def request_options() -> list[Callable[[Any], Any]]:
         "Server": [
             click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
             click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True),
-            click.option(
-                "--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send; better as GRIDPROBE_KEY."
-            ),
+            *key_options(),
             click.option(
                 "--allow-host", multiple=True, metavar="NAME", help="A further name that clients use for this server."
             ),
-            click.option(
-                "--grace",
-                type=click.FloatRange(0),
-                default=30.0,
-                show_default=True,
-                help="Seconds to finish at the end.",
-            ),
+            limit_option("grace"),
         ],
         "Requests": request_options(),
         "Model": model_options(),
@@ -85,12 +69,14 @@ def request_options() -> list[Callable[[Any], Any]]:
         "Output": [quiet_option, debug_option],
     }
 )
-def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **arguments: Any) -> None:
+def serve(
+    host: str, port: int, key: str | None, key_file: Path | None, allow_host: tuple[str, ...], **arguments: Any
+) -> None:
     """Answer questions about videos over HTTP: OpenAI's API, jobs with progress, and video sessions."""
     with explain_missing("serve"):
         from gridprobe_serve.app import make_app
         from gridprobe_serve.running import bind, rules_for, run
-    rules = rules_for(host, key, allow_host)
+    rules = rules_for(host, key, allow_host, key_file=key_file)
     listening = bind(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     service, names = service_of(arguments)
@@ -142,14 +128,11 @@ def _cost_models(arguments: dict[str, Any]) -> Any:
         return None
 
 
-def server_limits_of(arguments: dict[str, Any], *, decode_seconds: float = 120.0) -> Any:
+def server_limits_of(arguments: dict[str, Any], *, decode_seconds: float = 120.0) -> ServerLimits:
     """The limits that the options describe."""
-    from gridprobe_serve.limits import ServerLimits
-
-    sizes = {name: arguments[name] << 20 for name in SIZES}
-    names = ("queue", "concurrency", "max_k", "session_age", "grace")
-    others = {name: arguments[name] for name in names if name in arguments}
-    return ServerLimits(**sizes, **others, decode_seconds=decode_seconds)
+    known = {name: about for name, about in ServerLimits.options().items() if name in arguments}
+    values = {name: arguments[name] << 20 if about["mib"] else arguments[name] for name, about in known.items()}
+    return ServerLimits(**values, decode_seconds=decode_seconds)
 
 
 def public_name(model: LazyModel) -> str:
@@ -176,7 +159,7 @@ def public_name(model: LazyModel) -> str:
             click.option("--http", is_flag=True, help="Streamable HTTP in place of standard input and output."),
             click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at, with --http."),
             click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --http."),
-            click.option("--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send, with --http."),
+            *key_options(", with --http"),
         ],
         "Requests": request_options(),
         "Model": model_options(),
@@ -184,12 +167,14 @@ def public_name(model: LazyModel) -> str:
         "Output": [quiet_option, debug_option],
     }
 )
-def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **arguments: Any) -> None:
+def mcp(
+    roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, key_file: Path | None, **arguments: Any
+) -> None:
     """Give agents tools for videos (Model Context Protocol): list_videos, ask_video, look_over, frames_at."""
     with explain_missing("mcp"):
         from gridprobe_serve.mcp import make_tools, over_http
         from gridprobe_serve.running import bind, rules_for, run
-    rules = rules_for(host, key) if http else None
+    rules = rules_for(host, key, key_file=key_file) if http else None
     service, _ = service_of(arguments, roots=roots or (Path.cwd(),))
     tools = make_tools(service)
     if rules is None:

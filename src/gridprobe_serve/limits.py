@@ -1,31 +1,39 @@
 """ServerLimits: how much a server takes on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from gridprobe.importance import MAX_K
+
+
+def option(default: Any, help: str, *, low: float = 1, high: float | None = None, mib: bool = False) -> Any:
+    """A limit that is an option of the command line, with bounds; in MiB there if it is one of bytes."""
+    shown = {"default": default >> 20 if mib else default, "help": help, "low": low, "high": high, "mib": mib}
+    return field(default=default, metadata=shown)
 
 
 @dataclass(frozen=True)
 class ServerLimits:
     """Limits of a server; a request past one is refused before anything is made for it."""
 
-    max_k: int = 16
-    """Largest grid side that a request may ask for."""
-    max_body: int = 64 << 20
+    queue: int = option(64, "Jobs that may wait.")
+    concurrency: int = option(8, "Jobs at work at the same time.", high=64)
+    """Their calls of the models are merged."""
+    max_k: int = option(16, "Largest K of a request.", high=MAX_K)
+    session_age: float = option(3600.0, "Seconds.")
+    """After which a session that is not used is closed."""
+    max_body: int = option(64 << 20, "In MiB.", mib=True)
     """Bytes of a JSON body; it may contain a video."""
+    max_upload: int = option(2 << 30, "In MiB.", mib=True)
+    """Bytes of an uploaded or fetched file."""
+    quota: int = option(8 << 30, "In MiB.", mib=True)
+    """Bytes of all media on disk."""
+    session_bytes: int = option(2 << 30, "In MiB.", mib=True)
+    """Bytes of decoded frames in memory, of all sessions."""
+    grace: float = option(30.0, "Seconds to finish at the end.", low=0)
     bodies: int = 256 << 20
     """Bytes of all JSON bodies that are being read."""
-    max_upload: int = 2 << 30
-    """Bytes of an uploaded or fetched file."""
-    quota: int = 8 << 30
-    """Bytes of all media on disk."""
-    session_bytes: int = 2 << 30
-    """Bytes of decoded frames in memory, of all sessions."""
-    session_age: float = 3600.0
-    """Seconds after which a session that is not used is closed."""
     sessions: int = 64
-    queue: int = 64
-    """Jobs that may wait."""
-    concurrency: int = 8
-    """Jobs that run at the same time; their calls of the models are merged."""
     decoders: int = 4
     """Requests for pictures that are decoded at the same time; as many as `queue` may wait."""
     merged: int = 64
@@ -38,5 +46,8 @@ class ServerLimits:
     fetch_seconds: float = 120.0
     idle_seconds: float = 30.0
     """Longest pause within a body."""
-    grace: float = 30.0
-    """Seconds that running jobs get at shutdown."""
+
+    @classmethod
+    def options(cls) -> dict[str, dict[str, Any]]:
+        """What the command line needs to know of each limit that is an option of it."""
+        return {each.name: {"kind": type(each.default), **each.metadata} for each in fields(cls) if each.metadata}

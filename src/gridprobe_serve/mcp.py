@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from inspect import Parameter, signature
+from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
@@ -21,8 +22,9 @@ from gridprobe.report.format import clock
 from gridprobe_serve.errors import as_api_error
 from gridprobe_serve.jobs import Job
 from gridprobe_serve.middleware import AccessRules, SecurityMiddleware
-from gridprobe_serve.schemas import make_question
+from gridprobe_serve.schemas import FIELDS, make_question
 from gridprobe_serve.service import VideoQuestion, VideoService, jpeg
+from gridprobe_serve.store import ListedVideo
 
 INSTRUCTIONS = (
     "Questions about long videos of this machine. list_videos names them; ask_video answers a question and says where "
@@ -46,11 +48,13 @@ Parts = Annotated[int, Field(ge=1, le=MOST_PARTS, description="how many parts of
 Times = Annotated[list[float], Field(min_length=1, max_length=MOST_FRAMES, description="seconds from the start")]
 
 
-class VideoName(BaseModel):
-    """A video that can be named."""
-
-    name: str
-    bytes: int
+SETTINGS = [
+    Parameter(
+        name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, Field(description=field.description)]
+    )
+    for name, (kind, field) in FIELDS.items()
+]
+"""What a request may set of `gridprobe.options.Options`, and its limits, as arguments of a tool."""
 
 
 class Possible(BaseModel):
@@ -100,26 +104,25 @@ def make_tools(service: VideoService) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer("gridprobe", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
 
     @server.tool()
-    async def list_videos() -> list[VideoName]:
+    async def list_videos() -> list[ListedVideo]:
         """Name the videos that the other tools can be asked about."""
         folder = service.sources.folder
-        videos = await run_in_threadpool(folder.listed) if folder else []
-        return [VideoName(name=each.name, bytes=each.bytes) for each in videos]
+        return await run_in_threadpool(folder.listed) if folder else []
 
-    @server.tool()
     async def ask_video(
-        video: Video,
-        question: str,
-        ctx: Context[Any, Any],
-        options: Options = None,
-        effort: Literal["quick", "auto", "full"] = "auto",
+        video: Video, question: str, ctx: Context[Any, Any], options: Options = None, **settings: Any
     ) -> Answered:
         """Answer a question about a video, and say where in the video the answer is."""
         with _agent_errors():
             parsed = make_question(question, options or ())
             source = await run_in_threadpool(service.sources.find, video)
-            request = VideoQuestion(source, parsed, {"effort": effort})
+            request = VideoQuestion(source, parsed, {name: each for name, each in settings.items() if each is not None})
             return _answered(await _result(service, service.submit(request, "agent"), ctx))
+
+    own = signature(ask_video)
+    arguments = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+    ask_video.__signature__ = own.replace(parameters=[*arguments, *SETTINGS])  # type: ignore[attr-defined]
+    server.add_tool(ask_video)
 
     @server.tool()
     async def look_over(video: Video, ctx: Context[Any, Any], parts: Parts = 4) -> LookedOver:

@@ -6,17 +6,23 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import math
+import os
 import re
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gridprobe_serve.errors import ApiError, error_response, new_id
+from gridprobe.errors import UsageError
+from gridprobe_serve.errors import LOG, ApiError, error_response, new_id
 from gridprobe_serve.limits import ServerLimits
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -29,6 +35,12 @@ SLOWEST = 4096.0
 """Bytes a second below which an upload is given up, after its first minute."""
 ADDRESS_SHARE = 0.5
 """The part of the connections, and of the memory for bodies, that one address can take."""
+SHORTEST_KEY = 8
+WRONG_KEYS, WRONG_SECONDS = 20, 60.0
+"""Wrong keys of one address within that time after which its keys are not looked at."""
+OWN_NETWORKS = ("127.0.0.1", "::/64")
+MOST_NETWORKS = 4096
+"""Addresses whose wrong keys are counted; the one that was quiet for longest makes room for another."""
 ASKING = frozenset({"/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions", "/v1/chat/completions"})
 """Routes that queue a job; while the queue is full they are refused before anything is read."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
@@ -45,22 +57,27 @@ HEADERS = {
 """On every response; a route may set its own."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class AccessRules:
     """Who may ask."""
 
     key: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] = LOOPBACK
     """Names that the Host header may have; "*" is any."""
+    key_file: Path | None = None
+    """Has the key, in place of `key`; it is read again when it changes."""
+    clock: Callable[[], float] = time.monotonic
+    _wrong: OrderedDict[str, list[float]] = field(default_factory=OrderedDict, repr=False)
+    """When each address sent wrong keys, within WRONG_SECONDS."""
+    _complaint: str = ""
+    """What was logged about the key file, once."""
 
     def check(self, scope: Scope, headers: Headers) -> None:
         """Refuse a request for another host, from another site's page, without the key, or of a wrong type."""
         self._check_host(headers)
         self._check_origin(scope, headers)
-        if self.key is not None and scope["path"] != "/health" and not self._knows_key(headers):
-            challenge = 'Basic realm="gridprobe", Bearer realm="gridprobe"'
-            message = "a key is needed: Authorization: Bearer KEY"
-            raise ApiError(message, status=401, code="no_key", WWW_Authenticate=challenge)
+        if scope["path"] != "/health":
+            self._check_key(scope, headers)
         if scope["method"] in ("POST", "PUT", "PATCH"):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             upload = scope["path"].rstrip("/") == UPLOADS
@@ -68,6 +85,55 @@ class AccessRules:
             if not (video if upload else kind == "application/json"):
                 expected = "video/* or application/octet-stream" if upload else "application/json"
                 raise ApiError(f"the Content-Type must be {expected}", status=415, code="wrong_type")
+
+    def _check_key(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a request without the key; of an address that tries many keys, none is looked at for a while."""
+        key = self.key if self.key_file is None else self._key_of_file()
+        if key is None:
+            return
+        sent, network = _sent_key(headers), network_of(scope.get("client"))
+        if sent:
+            self._check_wrong_keys(network)
+        digests = [hashlib.sha256(text.strip().encode("utf-8", "replace")).digest() for text in (sent, key)]
+        if hmac.compare_digest(*digests):
+            return
+        if sent:
+            self._note_wrong_key(network)
+        challenge = 'Basic realm="gridprobe", Bearer realm="gridprobe"'
+        message = "a key is needed: Authorization: Bearer KEY"
+        raise ApiError(message, status=401, code="no_key", WWW_Authenticate=challenge)
+
+    def _key_of_file(self) -> str:
+        try:
+            key, self._complaint = key_in(self.key_file or Path()), ""
+            return key
+        except UsageError as error:
+            if str(error) != self._complaint:
+                LOG.warning("nobody may ask: %s", error)
+            self._complaint = str(error)
+            message = "the server has no key at the moment; its log says why"
+            raise ApiError(message, status=503, code="key_missing", Retry_After="5") from None
+
+    def _check_wrong_keys(self, network: str) -> None:
+        """Refuse an address that sent many wrong keys; not our own, which a proxy here gives to all its clients."""
+        now = self.clock()
+        recent = [each for each in self._wrong.get(network, ()) if each > now - WRONG_SECONDS]
+        if len(recent) >= WRONG_KEYS and network not in OWN_NETWORKS:
+            wait = str(math.ceil(recent[0] + WRONG_SECONDS - now))
+            message = f"too many wrong keys from this address; try again in {wait} s"
+            raise ApiError(message, status=429, code="wrong_keys", Retry_After=wait)
+        if network in self._wrong:
+            self._wrong[network] = recent
+
+    def _note_wrong_key(self, network: str) -> None:
+        """Count and log it; the lines about an address are as few as the keys that may be wrong."""
+        times = self._wrong.setdefault(network, [])
+        self._wrong.move_to_end(network)
+        if len(times) < WRONG_KEYS:
+            times.append(self.clock())
+            LOG.warning("wrong key from %s (%d of %d in %.0f s)", network, len(times), WRONG_KEYS, WRONG_SECONDS)
+        if len(self._wrong) > MOST_NETWORKS:
+            self._wrong.popitem(last=False)
 
     def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
@@ -85,17 +151,40 @@ class AccessRules:
         if foreign or (site not in ("none", "same-origin") and not visit):
             raise ApiError("pages of other sites may not use this server", status=403, code="bad_origin")
 
-    def _knows_key(self, headers: Headers) -> bool:
-        kind, _, value = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "basic":
-            try:
-                value = base64.b64decode(value.strip(), validate=True).decode("utf-8", "replace").partition(":")[2]
-            except (binascii.Error, ValueError):
-                value = ""
-        elif kind.lower() != "bearer":
-            value = ""
-        digests = [hashlib.sha256(text.strip().encode("utf-8", "replace")).digest() for text in (value, self.key or "")]
-        return hmac.compare_digest(*digests)
+
+def _sent_key(headers: Headers) -> str:
+    """The key of a request, as a token or as the password of a browser; empty if it has none."""
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "basic":
+        try:
+            value = base64.b64decode(value.strip(), validate=True).decode("utf-8", "replace").partition(":")[2]
+        except (binascii.Error, ValueError):
+            return ""
+    return value.strip() if kind.lower() in ("basic", "bearer") else ""
+
+
+def key_in(file: Path) -> str:
+    """The key that a file has now."""
+    try:
+        about = os.stat(file)
+        key = _key_at(file, about.st_mtime_ns, about.st_ino, about.st_size)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"the key file {str(file)!r} cannot be read ({why}); write a key into it") from None
+    return checked_key(key)
+
+
+@lru_cache(maxsize=1)
+def _key_at(file: Path, *version: int) -> str:
+    """The text of a file, read once for each version of it."""
+    return file.read_text(encoding="utf-8").strip()
+
+
+def checked_key(key: str) -> str:
+    """The key, if it is long enough."""
+    if len(key) < SHORTEST_KEY:
+        raise UsageError(f"a key needs at least {SHORTEST_KEY} characters; try: openssl rand -hex 16")
+    return key
 
 
 class SecurityMiddleware:

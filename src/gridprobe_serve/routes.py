@@ -79,13 +79,9 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-class EventStream(StreamingResponse):
+def event_stream(events: AsyncIterator[str]) -> Response:
     """Server-sent events. Starlette ends the iterator when the client goes away."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncIterator[str]) -> None:
-        super().__init__(events, headers={"X-Accel-Buffering": "no"})
+    return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def _event(message: JobMessage | None) -> str:
@@ -139,7 +135,7 @@ async def job_events(id: str, request: Request, service: Service) -> Response:
     job = service.jobs.get(id)
     last = request.headers.get("last-event-id", "")
     number = int(last) if last.isascii() and last.isdigit() and len(last) < 10 else 0
-    return EventStream(_event(message) async for message in job.stream(number))
+    return event_stream(_event(message) async for message in job.stream(number))
 
 
 @router.get("/jobs/{id}/report.html", summary="The report of an answer", response_class=HTMLResponse)

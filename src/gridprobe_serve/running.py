@@ -7,6 +7,7 @@ import resource
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,7 +18,15 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER, service_unavailabl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gridprobe.errors import UsageError
-from gridprobe_serve.middleware import ADDRESS_SHARE, LOOPBACK, AccessRules, SecurityMiddleware, network_of
+from gridprobe_serve.middleware import (
+    ADDRESS_SHARE,
+    LOOPBACK,
+    AccessRules,
+    SecurityMiddleware,
+    checked_key,
+    key_in,
+    network_of,
+)
 
 MOST_CONNECTIONS = 1024
 DESCRIPTORS_EACH = 4
@@ -30,24 +39,28 @@ UNREAD_SECONDS = 30.0
 """How long a client may read nothing of what it is sent."""
 LAST_SECONDS = 5
 """How long connections may take after all jobs have ended."""
-SHORTEST_KEY = 8
 
 
-def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> AccessRules:
+def rules_for(host: str, key: str | None, names: tuple[str, ...] = (), *, key_file: Path | None = None) -> AccessRules:
     """Who may ask a server that listens at this address; one that others can reach needs a key.
 
     Args:
         host: the address to listen at.
         key: what clients must send.
         names: further names that clients use for this server.
+        key_file: has the key, in place of `key`; it may change while the server runs.
     """
-    if key is not None and len(key) < SHORTEST_KEY:
-        raise UsageError(f"a key needs at least {SHORTEST_KEY} characters; try: openssl rand -hex 16")
+    if key is not None and key_file is not None:
+        raise UsageError("name the key once: --key (GRIDPROBE_KEY) or --key-file (GRIDPROBE_KEY_FILE)")
+    if key is not None:
+        checked_key(key)
+    if key_file is not None:
+        key_in(key_file)
     if _is_loopback(host):
-        return AccessRules(key, (*LOOPBACK, host, *names))
-    if key is None:
+        return AccessRules(key, (*LOOPBACK, host, *names), key_file)
+    if key is None and key_file is None:
         raise UsageError(f"others can reach a server at {host}, so it needs a key: set GRIDPROBE_KEY or --key")
-    return AccessRules(key, names or ("*",))
+    return AccessRules(key, names or ("*",), key_file)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -15,6 +15,7 @@ from gridprobe_serve.errors import ApiError
 LONGEST = {"question": 20_000, "option": 2000, "subtitle text": 1_000_000}
 """Characters of each text of a request. How many of its tokens fit, the model says."""
 Options = Annotated[list[str], Field(max_length=MAX_OPTIONS)]
+User = Annotated[str | None, Field(max_length=200, description="who asks, of people who share a key: they take turns")]
 Name = Annotated[str, Field(max_length=60)]
 Video = Annotated[str, Field(min_length=1, description="upload://ID, session://ID, a file's name, or a data: address")]
 
@@ -63,7 +64,7 @@ class SessionBody(Strict):
     model_config = ConfigDict(json_schema_extra={"examples": [{"video": "talk.mp4", "settings": {"k": 12}}]})
     video: Video
     settings: SettingsBody = SettingsBody()
-    user: str | None = Field(default=None, max_length=200)
+    user: User = None
 
 
 class PlanBody(Strict):
@@ -213,8 +214,10 @@ class ChatBody(BaseModel):
             ]
         },
     )
-    model: str = Field(max_length=500)
-    messages: list[MessageBody] = Field(min_length=1, max_length=1000)
+    model: str = Field(max_length=500, description="`gridprobe`, or a name of GET /v1/models")
+    messages: list[MessageBody] = Field(
+        min_length=1, max_length=1000, description="the video in any of them, and the question in the last"
+    )
     gridprobe: GridProbeBody = GridProbeBody()
     media_io_kwargs: MediaKwargs = MediaKwargs()
     mm_processor_kwargs: ProcessorKwargs = ProcessorKwargs()
@@ -222,7 +225,7 @@ class ChatBody(BaseModel):
     stream_options: StreamOptions | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    user: str | None = Field(default=None, max_length=200)
+    user: User = None
     n: Literal[1] | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     tool_choice: Literal["none", "auto"] | None = None

@@ -34,7 +34,7 @@ from gridprobe.video import FrameSize, SampleSpec, Video, VideoLimits
 from gridprobe_serve.errors import ApiError, new_id, not_found, scrubbed
 from gridprobe_serve.jobs import Job, Jobs, Journal
 from gridprobe_serve.limits import ServerLimits
-from gridprobe_serve.sources import Fetcher, MediaSource, Remote, Sources
+from gridprobe_serve.sources import Fetcher, MediaSource, Sources
 from gridprobe_serve.store import AllowedFolders, MediaStore
 
 # Video sessions: a video is opened and decoded once and asked many times; bounded by bytes, number and age.
@@ -167,13 +167,7 @@ class Sessions:
 
 T = TypeVar("T")
 
-SETTABLE = frozenset(
-    {
-        *(each.name for each in all_settings() if each.request),
-        "full",
-        *LIMITS,
-    }
-)
+SETTABLE = {*(each.name for each in all_settings() if each.request), "full", *LIMITS}
 """Options that a request may change, and limits of what it may take."""
 SELECTORS = ("gridprobe", "uniform", "random", "all", "all-small")
 """Selectors that a request may name: those that load nothing."""
@@ -238,7 +232,8 @@ class DecodePool:
 class VideoQuestion:
     """A question about a video; without a question the video is only opened."""
 
-    video: MediaSource | Remote
+    video: MediaSource | str
+    """Or the address that it is still to be fetched from."""
     question: Question | None
     settings: Mapping[str, Any] = field(default_factory=dict)
     selector: str = "gridprobe"
@@ -361,7 +356,7 @@ class VideoService:
 
     def _work(self, job: Job, request: VideoQuestion) -> dict[str, Any]:
         """Open the video, ask, and say what happens on the way."""
-        source = request.video if isinstance(request.video, Remote) else self.sources.held(request.video)
+        source = request.video if isinstance(request.video, str) else self.sources.held(request.video)
         with self._open_session(source) as video:
             plan = self._plan_of_video(video, request)
             session = Session(video.sampled(plan), setup=plan)
@@ -411,7 +406,7 @@ class VideoService:
         return self.plan_for({**request.settings, "k": k}, request.selector, private=private)
 
     @contextmanager
-    def _open_session(self, source: MediaSource | Remote) -> Iterator[VideoSession]:
+    def _open_session(self, source: MediaSource | str) -> Iterator[VideoSession]:
         """The session of a source that the caller holds, which is fetched if need be and released at the end."""
         with self.sources.at_hand(source) as stored, _clean_errors(stored), self.sessions.using(stored) as video:
             yield video
@@ -475,6 +470,7 @@ def _clean_errors(source: MediaSource) -> Iterator[None]:
     except GridProbeError as error:
         text, advice, _ = clean(str(error), source).partition("; name another model with --model")
         if advice:  # for the command line, which a client does not have
+            text = text.replace(" (see gridprobe demo)", "")
             raise ApiError(f"{text}; whoever runs this server can give it another model", code="demo_model") from error
         raise type(error)(text) from error
 

@@ -179,13 +179,6 @@ class MediaSource:
 
 
 @dataclass(frozen=True)
-class Remote:
-    """A video that is still to be fetched."""
-
-    url: str
-
-
-@dataclass(frozen=True)
 class Frames:
     """Pictures, as `data:` addresses or base64, with their times in seconds."""
 
@@ -223,8 +216,8 @@ class Sources:
         """Whether addresses may be named."""
         return self._fetcher is not None
 
-    def find(self, named: str | Frames) -> MediaSource | Remote:
-        """The video that a request names; only addresses are left for later."""
+    def find(self, named: str | Frames) -> MediaSource | str:
+        """The video that a request names, or the address that it is still to be fetched from."""
         if isinstance(named, Frames):
             return self._pictures(named)
         scheme = match[1].lower() if (match := SCHEME.match(named)) else ""
@@ -232,7 +225,7 @@ class Sources:
             if self._fetcher is None:
                 message = "this server does not fetch addresses (--allow-urls); upload the video"
                 raise ApiError(message, status=403, code="not_allowed")
-            return Remote(named)
+            return named
         if scheme == "data":
             return self._inline(named)
         if scheme == "upload":
@@ -245,15 +238,15 @@ class Sources:
         return self._in_folder(named)
 
     @contextmanager
-    def at_hand(self, source: MediaSource | Remote) -> Iterator[MediaSource]:
+    def at_hand(self, source: MediaSource | str) -> Iterator[MediaSource]:
         """The source on disk, fetched if need be; released at the end."""
-        stored = self._fetched(source) if isinstance(source, Remote) else source
+        stored = self._fetched(source) if isinstance(source, str) else source
         try:
             yield stored
         finally:
             self.release(stored)
 
-    def release(self, source: MediaSource | Remote) -> None:
+    def release(self, source: MediaSource | str) -> None:
         """The caller does not need it any more."""
         if isinstance(source, MediaSource) and source.blob is not None:
             self.store.drop(source.blob)
@@ -262,12 +255,11 @@ class Sources:
         """The same source, held once more."""
         return replace(source, blob=self.store.hold(source.blob)) if source.blob else source
 
-    def _fetched(self, remote: Remote) -> MediaSource:
+    def _fetched(self, url: str) -> MediaSource:
         assert self._fetcher is not None
         with self.store.receiving(self._limits.max_upload) as incoming:
-            self._fetcher.fetch(remote.url, incoming.write)
-            name = remote.url.partition("?")[0]
-            return self._of(self.store.keep(incoming), display_name(name))
+            self._fetcher.fetch(url, incoming.write)
+            return self._of(self.store.keep(incoming), display_name(url.partition("?")[0]))
 
     def _inline(self, url: str) -> MediaSource:
         kind, parts = data_of(url, many=True)

@@ -140,6 +140,18 @@ def test_a_cancelled_job_frees_the_model_and_leaves_others_alone(folder: Path) -
         assert [len(call) for call in model.calls][:3] == [1, 1, 1], "the cancelled job's request was not asked"
 
 
+def test_a_job_that_is_cancelled_while_it_waits_for_a_price_frees_its_thread(folder: Path) -> None:
+    model = Gated(opened=False)
+    with running_service(folder, model=model, concurrency=2) as service:
+        blocker = asked(service)
+        wait_until(model.waiting.is_set)
+        one = asked(service)
+        wait_until(lambda: one.session is not None)
+        service.jobs.cancel(one)
+        wait_until(lambda: service.jobs.running == 1)
+        assert not blocker.over and len(model.calls) == 1
+
+
 def test_a_cancelled_job_in_a_merged_call_does_not_end_the_call_for_others(folder: Path) -> None:
     model = Gated(opened=False)
     with running_service(folder, model=model, concurrency=4) as service:

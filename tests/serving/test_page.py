@@ -3,8 +3,9 @@
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import uvicorn
 
 from browser import CHROMIUM, needs_browser
 from gridprobe import load_model
-from gridprobe.models import cost_model_of
+from gridprobe.models import Posterior, Request, Response, cost_model_of
 from gridprobe.options import Options
 from gridprobe.planning import Models
 from gridprobe_serve.app import make_app
@@ -221,6 +222,50 @@ def test_a_server_without_a_named_model_says_so_on_the_page(page: Any, site: Sit
     page.reload()
     page.wait_for_selector("#demo", state="visible")
     assert "gridworld" in page.inner_text("#demo")
+
+
+def test_a_question_that_the_built_in_model_refuses_is_explained_next_to_it(page: Any, folder: Path) -> None:
+    service = VideoService(load_model("embedded:nano", implied=True), settings=Options(k=3), demo=True)
+    with serving(folder, service) as site:
+        page.set_viewport_size({"width": 390, "height": 844})
+        visit(page, site)
+        assert "triangle" in page.get_attribute("#question", "placeholder")
+        page.set_input_files("#file", folder / "talk.mp4")
+        page.wait_for_selector("#sheet .cell")
+        page.wait_for_selector("#cancel", state="hidden")
+        ask(page, "Who wrote to the mayor?", ("Anna", "Bob"))
+        page.wait_for_selector("#problem", state="visible")
+        said = page.inner_text("#problem")
+
+        assert "knows only gridworld" in said and "mayor" in said
+        assert "--" not in said and "gridprobe demo" not in said, "the reader of the page has no command line"
+        assert page.locator("#problem button").count() == 0, "the same question would fail again"
+        wait_until(lambda: "knows only gridworld" in page.inner_text("#where"))
+        box = page.locator("#problem").bounding_box()
+        assert 0 <= box["y"] < 844, "it is in sight"
+
+
+def test_doubts_are_shown_next_to_the_answer(page: Any, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = site.model.run
+
+    def doubtful(requests: Sequence[Request]) -> list[Response]:
+        return [replace(each, mass=0.01) if isinstance(each, Posterior) else each for each in run(requests)]
+
+    monkeypatch.setattr(site.model, "run", doubtful)
+    visit(page, site)
+    choose(page)
+    ask(page)
+    answered(page)
+
+    (warning,) = page.locator("#headline .warnings li").all_inner_texts()
+    assert "of its probability on the option letters" in warning
+    assert page.locator(".warnings").count() == 1
+
+
+def test_the_description_of_the_api_fits_on_a_phone(page: Any, site: Site) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{site.url}docs")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_another_question_joins_the_conversation(page: Any, site: Site) -> None:

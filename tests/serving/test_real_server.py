@@ -312,6 +312,14 @@ def test_a_signal_ends_it_in_order_after_all_questions(server: Running) -> None:
     assert not list(server.temporary.glob(f"{PREFIX}*")), "its media are gone"
 
 
+@pytest.mark.slow
+def test_known_attacks_are_withstood() -> None:
+    """With few clients; `python tests/attacks.py` has them all."""
+    command = [sys.executable, str(Path(__file__).parents[1] / "attacks.py"), "--share", "0.05"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.count("withstood") == 10, done.stdout + done.stderr
+
+
 def test_loaded_objects_are_not_searched_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     """That takes 190 ms with a model loaded, and /health would wait for it."""
 

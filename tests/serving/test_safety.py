@@ -6,19 +6,22 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from starlette.datastructures import Headers
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
+from gridprobe.video import VideoLimits
 from gridprobe_serve.app import make_app
 from gridprobe_serve.errors import ApiError
 from gridprobe_serve.limits import ServerLimits
-from gridprobe_serve.middleware import HEADERS, AccessRules
+from gridprobe_serve.middleware import HEADERS, MOST_NETWORKS, WRONG_KEYS, WRONG_SECONDS, AccessRules
 from gridprobe_serve.running import rules_for
 from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import PREFIX, AllowedFolders, MediaStore
@@ -132,6 +135,127 @@ def test_a_browser_may_send_the_key_as_a_password(service: VideoService) -> None
         assert ask(service, "GET", "/ready", key=KEY, headers=header).status_code == status
     for header in ({"Authorization": "Basic ???"}, {"Authorization": KEY}, {"Authorization": "Digest " + KEY}):
         assert ask(service, "GET", "/ready", key=KEY, headers=header).status_code == 401
+
+
+class Visitor:
+    """Requests from an address to rules alone, at a time."""
+
+    def __init__(self, rules: AccessRules) -> None:
+        self.rules, self.now = rules, 0.0
+        rules.clock = lambda: self.now
+
+    def status(self, key: str | None, client: str = "10.0.0.1") -> int:
+        """200, or that of the refusal."""
+        sent = {"host": "localhost"} | ({"authorization": f"Bearer {key}"} if key is not None else {})
+        scope = {"method": "GET", "path": "/ready", "client": (client, 1)}
+        try:
+            self.rules.check(scope, Headers(sent))
+        except ApiError as refusal:
+            assert KEY not in str(refusal)
+            return refusal.status
+        return 200
+
+
+def test_an_address_that_tries_many_keys_is_not_listened_to_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    visitor = Visitor(AccessRules(KEY))
+    tried = [f"guess-{number}" for number in range(30)]
+    assert [visitor.status(each) for each in tried] == [401] * WRONG_KEYS + [429] * 10
+    assert visitor.status(KEY) == 429, "or guessing would go on"
+    assert visitor.status(None) == 401, "who sends no key guesses nothing"
+    assert visitor.status(KEY, "10.0.0.2") == 200
+    visitor.now = WRONG_SECONDS + 1
+    assert visitor.status(KEY) == 200
+
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == WRONG_KEYS and all("10.0.0.1" in line for line in lines), "one line each, and no flood"
+    assert not any(each in line for line in lines for each in (KEY, *tried))
+
+
+def test_a_refusal_for_wrong_keys_says_when_to_come_back() -> None:
+    visitor = Visitor(AccessRules(KEY))
+    for visitor.now in range(WRONG_KEYS):
+        visitor.status("a guess")
+    scope = {"method": "GET", "path": "/ready", "client": ("10.0.0.1", 1)}
+    with pytest.raises(ApiError, match="try again in 41 s") as refusal:
+        visitor.rules.check(scope, Headers({"host": "localhost", "authorization": "Bearer x"}))
+    assert refusal.value.headers["Retry-After"] == "41"
+
+
+def test_one_machine_cannot_try_more_keys_with_more_addresses_of_ipv6_nor_take_memory() -> None:
+    visitor = Visitor(AccessRules(KEY))
+    statuses = [visitor.status("a guess", f"2001:db8::{number + 1:x}") for number in range(30)]
+    assert statuses == [401] * WRONG_KEYS + [429] * 10
+    for number in range(MOST_NETWORKS + 10):
+        visitor.status("a guess", f"2001:db8:{number:x}::1")
+    assert len(visitor.rules._wrong) == MOST_NETWORKS
+
+
+@pytest.mark.parametrize("own", ["127.0.0.1", "::1"])
+def test_the_clients_of_a_proxy_on_this_machine_do_not_lock_each_other_out(own: str) -> None:
+    visitor = Visitor(AccessRules(KEY))
+    assert {visitor.status("a guess", own) for _ in range(100)} == {401}
+    assert visitor.status(KEY, own) == 200
+
+
+def test_the_key_is_changed_without_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "key"
+    file.write_text("the first key\n")
+    visitor = Visitor(rules_for("0.0.0.0", None, ("localhost",), key_file=file))
+    assert (visitor.status("the first key"), visitor.status("another key")) == (200, 401)
+
+    file.write_text("another key\n")
+    assert (visitor.status("the first key"), visitor.status("another key")) == (401, 200)
+
+    for content in ("", "short"):
+        file.write_text(content)
+        assert [visitor.status(each) for each in ("another key", content, "")] == [503] * 3, "nobody, not everybody"
+    file.unlink()
+    caplog.clear()
+    assert {visitor.status("another key") for _ in range(5)} == {503}
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert "cannot be read" in line and "another key" not in line
+
+    (tmp_path / "new").write_text("a third key")
+    os.replace(tmp_path / "new", file)
+    assert visitor.status("a third key") == 200
+
+
+def test_a_key_file_is_read_once_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    visitor = Visitor(rules_for("127.0.0.1", None, key_file=file))
+    read: list[Path] = []
+    real = Path.read_text
+
+    def counted(self: Path, **more: Any) -> str:
+        read.append(self)
+        return real(self, **more)
+
+    monkeypatch.setattr(Path, "read_text", counted)
+    os.utime(file, ns=(0, 12345))
+    assert [visitor.status(KEY) for _ in range(5)] == [200] * 5
+    assert read == [file]
+
+
+def test_a_key_file_that_is_of_no_use_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "key"
+    with pytest.raises(UsageError, match="cannot be read"):
+        rules_for("127.0.0.1", None, key_file=file)
+    file.write_bytes(b"\xff" * 20)
+    with pytest.raises(UsageError, match="it is not text"):
+        rules_for("127.0.0.1", None, key_file=file)
+    file.write_text("short")
+    with pytest.raises(UsageError, match="at least 8"):
+        rules_for("127.0.0.1", None, key_file=file)
+    file.write_text(KEY)
+    with pytest.raises(UsageError, match="name the key once"):
+        rules_for("127.0.0.1", KEY, key_file=file)
+
+    monkeypatch.setattr("gridprobe_serve.running.bind", lambda *_: pytest.fail("it listens"))
+    environment = {"GRIDPROBE_KEY": "", "GRIDPROBE_KEY_FILE": str(tmp_path / "none")}
+    for command in (["serve"], ["mcp", "--http"]):
+        result = CliRunner(env=environment).invoke(cli, [*command, "--model", "embedded"])
+        assert result.exit_code == 2 and "cannot be read" in result.output
 
 
 # A14 of tests/reliability.md
@@ -564,3 +688,11 @@ def test_no_address_is_fetched_unless_that_is_allowed(service: VideoService, mon
 def test_bounds_and_rules_are_safe_by_default() -> None:
     assert AccessRules().hosts == ("localhost", "127.0.0.1", "::1")
     assert ServerLimits().max_k <= 16 and ServerLimits().queue <= 64
+
+
+def test_the_security_page_names_every_limit() -> None:
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+    names = [each.name for kind in (ServerLimits, VideoLimits) for each in fields(kind)]
+    assert [name for name in names if f"`{name}`" not in page] == []
+    assert {name for name in ServerLimits.options() if f"`--{name.replace('_', '-')}`" not in page} == set()
+    assert f"{WRONG_KEYS} wrong keys" in page and f"within {WRONG_SECONDS:.0f} s" in page

@@ -16,6 +16,9 @@ import pytest
 from PIL import Image
 
 from gridprobe.errors import TooLarge
+from gridprobe.options import settings
+from gridprobe_serve.app import make_app
+from gridprobe_serve.middleware import AccessRules
 from gridprobe_serve.service import VideoService
 from serving_kit import KEY, Gated, running_service, video_folder
 
@@ -25,6 +28,10 @@ from mcp import Client, StdioServerParameters
 from gridprobe_serve.mcp import make_tools
 
 T = TypeVar("T")
+
+
+async def list_tools(client: Client) -> Any:
+    return (await client.list_tools()).tools
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +58,41 @@ def call(service: VideoService, name: str, **arguments: Any) -> Any:
 
 
 def test_the_tools_are_described_with_what_they_return(service: VideoService) -> None:
-    tools = {each.name: each for each in with_client(make_tools(service), lambda client: client.list_tools()).tools}
+    tools = {each.name: each for each in with_client(make_tools(service), list_tools)}
     assert set(tools) == {"list_videos", "ask_video", "look_over", "frames_at"}
     assert set(tools["ask_video"].input_schema["required"]) == {"video", "question"}
     assert "evidence" in (tools["ask_video"].output_schema or {})["properties"]
     assert all(each.description for each in tools.values())
+
+
+def test_every_setting_of_a_request_is_an_argument_of_agents_and_a_field_of_http(service: VideoService) -> None:
+    """A new setting is one line in `Options`."""
+    api = make_app(service, AccessRules()).app.openapi()  # type: ignore[attr-defined]
+    (tool,) = [each for each in with_client(make_tools(service), list_tools) if each.name == "ask_video"]
+    bodies = [api["components"]["schemas"][name] for name in ("SettingsBody", "GridProbeBody")]
+    for properties in (tool.input_schema["properties"], *(each["properties"] for each in bodies)):
+        for setting in settings():
+            if setting.request:
+                assert properties[setting.name]["description"] == setting.help
+            elif setting.name != "limits":
+                assert setting.name not in properties, "requests may not change it"
+        assert "max_seconds" in properties
+
+
+def test_an_agent_may_set_what_a_request_may(service: VideoService) -> None:
+    asked = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
+    few = call(service, "ask_video", **asked, effort="full", k=2, frames=1).structured_content
+    assert len(few["evidence"]) == 1
+    assert {len(each.sampled(service.plan_for({"k": 2}, private=False)).lazy()) for each in service.sessions.all()} == {
+        4
+    }
+    for wrong, words in (
+        ({"k": 1000}, "less than or equal to 64"),
+        ({"k": 20}, "k may be at most 16"),
+        ({"effort": "x"}, "quick"),
+    ):
+        refused = call(service, "ask_video", **asked, **wrong)
+        assert refused.is_error and words in refused.content[0].text
 
 
 def test_a_question_is_answered_with_structure_and_progress(service: VideoService, folder: Path) -> None:

@@ -35,6 +35,7 @@ Environment variables:
   GRIDPROBE_MODEL        the model of ask, eval and others without --model
   GRIDPROBE_JUDGE        the model of score --judge
   GRIDPROBE_KEY          what clients of serve and mcp --http must send
+  GRIDPROBE_KEY_FILE     a file with that key, which may change while they run
   GRIDPROBE_API_KEY      the key for a model's server
   GRIDPROBE_CACHE        folder of the frame cache; off disables it
   GRIDPROBE_CALIBRATION  folder of the calibrations; off disables them

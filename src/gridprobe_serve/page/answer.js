@@ -44,9 +44,10 @@ export function tentative({ belief, sure }) {
   })));
 }
 
-// The question was cancelled or failed: what the overview said stays, as that.
-export function unanswered() {
-  byId("where").textContent = byId("said").textContent ? "First impression, from the overview; it was not read closer." : "Not answered.";
+// The question was cancelled or failed: what the overview said stays, as that, with the reason, which a phone shows elsewhere.
+export function unanswered(reason) {
+  const state = byId("said").textContent ? "First impression, from the overview; it was not read closer." : "Not answered.";
+  byId("where").textContent = `${state} ${reason}`.trim();
 }
 
 export function final(turn) {
@@ -69,7 +70,7 @@ export function final(turn) {
 
 function warnings(found) {
   show(byId("warnings"), found.length > 0);
-  byId("warnings").replaceChildren(el("h3", {}, "Warnings"), el("ul", {}, ...found.map((each) => el("li", { dir: "auto" }, each))));
+  byId("warnings").replaceChildren(...found.map((each) => el("li", { dir: "auto" }, each)));
 }
 
 export function compared(turn) {

@@ -63,12 +63,15 @@ async function attempt(act, again, { opening = false } = {}) {
   }
 }
 
+const FINAL = ["demo_model", "invalid_request", "too_long"]; // the same question would fail again
+
 function failed(error, again) {
   form.say("");
   if (error.name === "AbortError") return form.say("Cancelled.");
   if (error.status === 429 || error.code === "busy") return countDown(error, again, () => form.say(""));
   if (error.code === "unusable_video") return showProblem(error, { "Choose another video": () => byId("file").click() });
   if (error.code === "restarted" || error.code === "interrupted") return showProblem(error, { "Ask again": again });
+  if (FINAL.includes(error.code)) return showProblem(error);
   if (error instanceof api.Problem) return showProblem(error, { "Try again": again });
   showProblem(new api.Problem("The page made a mistake. Reload it and try again."));
   throw error;
@@ -144,7 +147,7 @@ async function ask(wanted = form.asked()) {
     turns.push(turn);
     finish(turn);
   }, () => ask(wanted));
-  if (!turn.result && current === turn) answer.unanswered();
+  if (!turn.result && current === turn) answer.unanswered(byId("problem").querySelector("b")?.textContent ?? "");
   return null;
 }
 

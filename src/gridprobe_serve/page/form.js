@@ -32,6 +32,7 @@ export function complaint({ question, options }, hasVideo) {
 
 export function offer(info) {
   show(byId("demo"), info.demo);
+  if (info.demo) byId("question").placeholder = "Pick the colour of the triangle.";
   byId("server").textContent = info.models.map((each) => each.split("@")[0]).join(" + ");
   const sides = [...new Set([...SIDES, info.k])].filter((k) => k <= info.limits.max_k).sort((a, b) => a - b);
   byId("side").replaceChildren(...sides.map((k) => el("option", { value: k, selected: k === info.k }, `${k * k} frames (${k} × ${k})`)));

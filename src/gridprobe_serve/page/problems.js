@@ -7,7 +7,7 @@ const HINTS = {
   too_large: "This file is too large for the server.",
   busy: "The server is busy.",
   no_key: "The server needs a key. Reload the page and give it as the password.",
-  demo_model: "The built-in model of this server knows only gridworld, not this.",
+  demo_model: "The built-in model of this server knows only gridworld, so it does not answer this.",
   unreachable: "Check that the server is running and that you are connected to it.",
   shutting_down: "The server is shutting down. Try again in a minute.",
   model_unavailable: "The model's server does not answer. Try again in a minute.",
@@ -32,6 +32,7 @@ export function showProblem(error, actions = {}) {
     detail && detail !== title ? el("p", { class: "small", dir: "auto" }, detail) : "",
     el("div", { class: "buttons" }, ...buttons));
   show(byId("problem"), true);
+  byId("problem").scrollIntoView({ block: "nearest" });
 }
 
 // Counts down, then tries again; a button gives up.
