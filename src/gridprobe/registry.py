@@ -284,6 +284,7 @@ COMMANDS = Registry(
             "gridprobe.cli.listing:listing", "List models, selectors, settings, benchmarks and more.", section=HELP
         ),
         "doctor": Entry("gridprobe.cli.doctor:doctor", "Check the installation, or a model.", section=HELP),
+        "cache": Entry("gridprobe.cli.doctor:cache", "Show or clear the decoded frames on disk.", section=HELP),
     },
     group="gridprobe.commands",
 )

@@ -430,8 +430,24 @@ class TestOtherVerbs:
             notes.append(next(c for c in json.loads(result.stdout) if c["name"] == "frame cache"))
 
         assert [note["state"] for note in notes] == ["ok", "absent", "absent"]
-        assert notes[0]["note"] == f"{tmp_path}/frames: 3.0 MiB of at most 2 GiB, 1 entries"
+        assert notes[0]["note"] == f"{tmp_path}/frames: 3.0 MiB of at most 2 GiB, 1 files"
         assert len(list((tmp_path / "frames").rglob("?" * 64))) == 1  # the self-test leaves nothing behind
+
+    def test_the_frame_cache_is_shown_and_cleared(self, tmp_path: Path) -> None:
+        FrameCache(tmp_path / "frames", 10**8).write([("key", bytes(3 << 20)), ("other", bytes(1 << 20))])
+        (tmp_path / "frames" / "mine.txt").touch()
+
+        shown, cleared, off = (
+            run("cache", *more, GRIDPROBE_CACHE=place)
+            for more, place in (([], str(tmp_path)), (["--clear"], str(tmp_path)), (["--clear"], "off"))
+        )
+
+        assert (shown.exit_code, cleared.exit_code, off.exit_code) == (0, 0, 0)
+        full = f"{tmp_path}/frames: 4.0 MiB of at most 2 GiB, 2 files"
+        assert shown.stdout == f"{full}\n"
+        assert cleared.stdout == f"cleared {full}\nnow {tmp_path}/frames: 0.0 MiB of at most 2 GiB, 0 files\n"
+        assert "disabled (GRIDPROBE_CACHE=off)" in off.stdout
+        assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.txt"]
 
     def test_doctor_names_the_extra_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)  # importing it now fails as if it were not installed

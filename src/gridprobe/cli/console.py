@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from gridprobe._util import REPLACING, ProgressEvent, listening, printable
+from gridprobe._util import REPLACING, Listener, ProgressEvent, listening, printable
 
 STAGES = {
     "load": "loading the model",
@@ -29,6 +29,7 @@ STAGES = {
     "server": "waiting for the server (s)",
     "encode": "writing the video",
     "questions": "questions done",
+    "videos": "videos done",
     "selectors": "selectors asked",
     "headers": "reading headers",
     "plan": "counting tokens",
@@ -86,6 +87,11 @@ def notice(text: str) -> None:
         print(in_lines(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
+def print_error(text: str) -> None:
+    """Print a sentence about an error to stderr, also with --quiet."""
+    print(in_lines(f"gridprobe: {printable(text)}", sys.stderr), file=sys.stderr, flush=True)
+
+
 def in_lines(text: str, stream: Any) -> str:
     """The text in lines that end between words, for a terminal, which would break words; else as it is."""
     if not stream.isatty():
@@ -112,21 +118,26 @@ def announce_saved(what: str, path: Path) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[None]:
-    """Show progress on stderr: bars on a terminal, otherwise a plain line every few seconds."""
+def progress(*stages: str) -> Iterator[None]:
+    """Show progress on stderr, of these stages or of all: bars on a terminal, otherwise a plain line now and then."""
     if is_quiet():
         yield
     elif sys.stderr.isatty():
-        with _bars() as bars, listening(_BarListener(bars)):
+        with _bars() as bars, listening(_only(stages, _BarListener(bars))):
             yield
     else:
-        with listening(_LineListener()):
+        with listening(_only(stages, _LineListener())):
             yield
+
+
+def _only(stages: tuple[str, ...], listener: Listener) -> Listener:
+    return lambda event: listener(event) if event.stage in stages or not stages else None
 
 
 def _bars() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    shared = sys.stdout.isatty()  # then results appear above the bars; a file must get them itself
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=shared)
 
 
 class _BarListener:
@@ -163,6 +174,20 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt at Ctrl-C, as Python does; an ignored one stays ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -295,18 +295,37 @@ def _glimpse() -> Request:
     return Request.about(question, (FrameGroup(frame, View(FrameSize())),))
 
 
-def _cache() -> Check:
+def _cache(*, clear: bool = False) -> Check:
     """Location and size of the frame cache. It is optional; without it, asking again is slower."""
     from gridprobe.video import VideoLimits, open_cache
 
     cache = open_cache(VideoLimits().cache)
     if cache is None:
         return Check("frame cache", "absent", "disabled (GRIDPROBE_CACHE=off), or there is no home directory")
-    entries, size = cache.size()
+    if clear:
+        cache.clear()
+    files, size = cache.size()
     if cache.warning:
         return Check("frame cache", "absent", printable(cache.warning))
-    contents = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {entries:,} entries"
+    contents = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {files:,} files"
     return Check("frame cache", "ok", f"{printable(str(cache.folder))}: {contents}")
+
+
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe cache",
+        "gridprobe cache --clear",
+    ),
+)
+@click.option("--clear", is_flag=True, help="Remove all files in it; the next questions decode their videos again.")
+def cache(clear: bool) -> None:
+    """Show where decoded frames are kept on disk, how much space they take, and how many files they are.
+
+    GRIDPROBE_CACHE names another folder, or turns it off.
+    """
+    before, after = _cache(), _cache(clear=clear)
+    print(f"cleared {before.note}\nnow {after.note}" if clear and after.state == "ok" else after.note)
 
 
 def _self_test() -> Check:
