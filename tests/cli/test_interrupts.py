@@ -94,6 +94,19 @@ def test_while_a_verb_works_ctrl_c_is_an_exception_so_that_it_can_clean_up(monke
     assert ends == ["cleaned up", "ended at once"], "afterwards the handler is back"
 
 
+def test_ctrl_c_while_torch_is_imported(tmp_path: Path) -> None:
+    """Its C++ code cannot pass on an exception: the process is aborted, or goes on as if nothing had come."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\n"
+    )
+    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(tmp_path), ENVIRONMENT["PYTHONPATH"]])}
+
+    command = [sys.executable, "-m", "gridprobe", "doctor"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+    assert (done.returncode, done.stderr) == ENDED
+
+
 def test_where_ctrl_c_is_ignored_it_stays_ignored() -> None:
     ignoring = f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{AT_EVENT}"
 

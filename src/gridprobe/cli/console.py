@@ -178,16 +178,32 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt at Ctrl-C, as Python does; an ignored one stays ignored."""
+    """Raise KeyboardInterrupt at Ctrl-C, as Python does; an ignored one stays ignored.
+
+    During an import Ctrl-C does what it did before: C++ code of torch that is being imported aborts at an exception.
+    """
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        handler = before if _is_importing(frame) else signal.default_int_handler
+        handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from gridprobe.errors import GridProbeError
 from gridprobe.models import FrameGroup, Model, Posterior, Request, View, load_model
 from gridprobe.models.base import LOW_MASS, choose
 from gridprobe.question import Question
-from gridprobe.registry import MODELS
+from gridprobe.registry import MODELS, install_command
 from gridprobe.video import FramePool, FrameSize
 
 
@@ -244,7 +244,7 @@ def _models() -> Check:
             importlib.import_module(name)
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except ModuleNotFoundError:
-            return Check("local models", "absent", f"{name} is not installed; run: pip install 'gridprobe[local]'")
+            return Check("local models", "absent", f"{name} is not installed; run: {install_command('local')}")
         except (ImportError, OSError, RuntimeError) as error:
             return Check("local models", "broken", f"{name} is installed but does not load: {error}")
     return Check("local models", "ok", ", ".join(versions))
