@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from gridprobe._util import REPLACING, Listener, ProgressEvent, listening, printable
 
@@ -36,6 +37,8 @@ STAGES = {
     "verify videos": "checking videos",
     "verify subtitles": "checking subtitles",
 }
+WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
+"""How lines are broken, so that addresses and commands can be copied."""
 QUIET_SECONDS = 2.0
 """Work that takes less time than this shows no progress."""
 LINE_EVERY_SECONDS = 10.0
@@ -98,13 +101,31 @@ def in_lines(text: str, stream: Any) -> str:
         return text
     with suppress(OSError):
         columns = os.get_terminal_size(stream.fileno()).columns
-        return textwrap.fill(text, columns or 80, break_long_words=False, break_on_hyphens=False)
+        return textwrap.fill(text, columns or 80, **WHOLE_WORDS)
     return text
 
 
 def stdout() -> Console:
     """The console for results."""
     return Console(highlight=False, soft_wrap=False)
+
+
+def print_rows(rows: Iterable[tuple[Text, Sequence[Text]]]) -> None:
+    """Print names with their notes next to them, or below them on a narrow terminal; nothing is cut."""
+    rows, console = list(rows), stdout()
+    column = max((name.cell_len for name, _ in rows), default=0) + 2
+    below = column > console.width // 2
+    indent = " " * (4 if below else column)
+    for name, notes in rows:
+        lines = [
+            Text(line, note.style)
+            for note in notes
+            for line in textwrap.wrap(note.plain, max(20, console.width - len(indent)), **WHOLE_WORDS)
+        ]
+        first = [] if below or not lines else [Text(" " * (column - name.cell_len)) + lines.pop(0)]
+        console.print(Text.assemble(name, *first), soft_wrap=True)
+        for line in lines:
+            console.print(Text(indent) + line, soft_wrap=True)
 
 
 def speaks_unicode(console: Console) -> bool:

@@ -17,12 +17,11 @@ from typing import Any, Literal
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 from rich.text import Text
 
 from gridprobe import __version__
 from gridprobe._util import printable
-from gridprobe.cli.console import debug_option, speaks_unicode, stdout
+from gridprobe.cli.console import debug_option, print_rows, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.errors import GridProbeError
 from gridprobe.models import FrameGroup, Model, Posterior, Request, View, load_model
@@ -42,15 +41,15 @@ class Check:
 
 
 def print_checks(checks: list[Check]) -> None:
-    """Print a table of checks."""
-    console = stdout()
-    marks = {"ok": "✓", "absent": "–", "broken": "✗"} if speaks_unicode(console) else {}
+    """Print a line for each check."""
+    marks = {"ok": "✓", "absent": "–", "broken": "✗"} if speaks_unicode(stdout()) else {}
     colours = {"ok": "green", "absent": "yellow", "broken": "red"}
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    column = 3 if marks else 8
+    rows = []
     for check in checks:
-        mark = marks.get(check.state, check.state)
-        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # not markup
-    console.print(table)
+        mark = marks.get(check.state, check.state).ljust(column)
+        rows.append((Text.assemble((mark, colours[check.state]), check.name), [Text(check.note)]))  # not markup
+    print_rows(rows)
 
 
 # gridprobe doctor --model: whether a model can be used, and how fast it is here; any backend, local or remote.
