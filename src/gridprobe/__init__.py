@@ -11,13 +11,17 @@ answer.save_map("map.png")
 import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False
+"""As in typing, whose import would be half of the time in which Ctrl-C cannot be handled yet; see `__main__`."""
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from gridprobe.answer import Answer
-    from gridprobe.ask import Session, ask
+    from gridprobe.ask import Session, ask, ask_many
     from gridprobe.concurrency import AsyncSession, aask
     from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
     from gridprobe.models import load_model
@@ -47,6 +51,7 @@ __all__ = [
     "__version__",
     "aask",
     "ask",
+    "ask_many",
     "load_model",
 ]
 
@@ -56,7 +61,7 @@ _MODULES = {
     "gridprobe.models": "load_model",
     "gridprobe.models.mock": "MockModel",
     "gridprobe.errors": "Cancelled DataError GridProbeError ModelError RunError UsageError VideoError",
-    "gridprobe.ask": "Session ask",
+    "gridprobe.ask": "Session ask ask_many",
     "gridprobe.question": "Question",
     "gridprobe.selectors": "Selection Selector",
     "gridprobe.video": "FramePool FrameSize VideoInfo",
@@ -75,7 +80,7 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     for module, names in _MODULES.items():
         if name in names.split():
             globals()[name] = getattr(importlib.import_module(module), name)

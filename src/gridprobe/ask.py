@@ -13,7 +13,7 @@ The published method is the same function without an overview. Its map comes fro
 shows the kept frames alone; see the presets in `gridprobe.options`.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -21,11 +21,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from gridprobe._util import announce
+from gridprobe._util import announce, report
 from gridprobe.answer import Answer, AnswerCost, Seconds, Trace
-from gridprobe.concurrency import TOGETHER, Batcher, check_together, in_threads, merged, own_seconds
+from gridprobe.concurrency import (
+    FOR_ALL,
+    TOGETHER,
+    Batcher,
+    check_together,
+    in_sequence,
+    in_threads,
+    merged,
+    own_seconds,
+)
 from gridprobe.early_exit import EarlyExit
-from gridprobe.errors import OverLimit, UsageError
+from gridprobe.errors import GridProbeError, OverLimit, UsageError
 from gridprobe.importance import Fixed, Grid, hot_stretches
 from gridprobe.limits import Price, UsageTracker, price_of_asking, price_of_selecting
 from gridprobe.models import FrameGroup, Model, ModelLike, Posterior, Request
@@ -84,6 +93,57 @@ def ask(
     settings |= {"model": model, "answer_model": answer_model}
     with Session(video, selector=selector, preset=preset, **settings) as session:
         return session.ask(question, options=options, show_map=show_map)
+
+
+def ask_many(
+    videos: Iterable[VideoLike],
+    question: Question | str | Sequence[Question],
+    *,
+    options: Sequence[str] = (),
+    setup: Plan | None = None,
+    show_map: bool = False,
+    **settings: Any,
+) -> Iterator[tuple[VideoLike, Answer | GridProbeError]]:
+    """Ask about many videos: each of them with its answer, or with the error that left it without one, as they come.
+
+    The models are loaded once. An error after which no video can be answered, such as a lost server, is raised.
+
+    Args:
+        videos: as for `ask`; their order is kept.
+        question: what to ask about each; of several questions each gives a pair.
+        options: the answers to choose from, if `question` is a plain text.
+        setup: a ready-made plan in place of the settings.
+        show_map: as for `ask`.
+        **settings: as for `Session`: `model`, `answer_model`, `selector`, `preset` and any field of `Options`.
+    """
+    if isinstance(videos, str | Path):
+        raise UsageError(f"ask_many takes a list of videos, got {str(videos)!r}; ask() is for one")
+    if isinstance(question, str):
+        question = Question(question, options).distinct()
+    elif options:
+        raise UsageError("the question has its own options; give options= only with a plain text")
+    questions = [question] if isinstance(question, Question) else list(question)
+    return _each_video(list(videos), questions, _plan_of(setup, **settings).loaded(), show_map=show_map)
+
+
+def _each_video(
+    videos: list[VideoLike], questions: list[Question], plan: Plan, *, show_map: bool
+) -> Iterator[tuple[VideoLike, Answer | GridProbeError]]:
+    for done, video in enumerate(videos, start=1):
+        try:
+            with Session(video, setup=plan, reuse=len(questions) > 1) as session:
+                for outcome in in_sequence(session.ask_each(questions, show_map=show_map)):
+                    yield video, _answer_or_error(outcome)
+        except FOR_ALL:
+            raise
+        except GridProbeError as error:  # it cannot be opened, or not be asked about
+            yield video, error
+        report("videos", done, len(videos))
+
+
+def _answer_or_error(outcome: "Future[Answer]") -> Answer | GridProbeError:
+    error = outcome.exception()
+    return error if isinstance(error, GridProbeError) and not isinstance(error, FOR_ALL) else outcome.result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,12 +564,8 @@ class Session:
             video = FramePool.from_arrays(video, times)
         elif times is not None:
             raise UsageError("times= are those of your own frames; a video knows its own")
-        if (setup is None) == (model is None):
-            raise UsageError('name the model that is to answer, as in model="embedded", or give a setup, but not both')
-        if setup is None:
-            options = Options.from_preset(preset, **settings)
-            setup = options.resolve(model=model or "", answer_model=answer_model, selector=selector)
-        self.setup = for_video(setup, video).loaded()
+        settings |= {"model": model, "answer_model": answer_model, "selector": selector, "preset": preset}
+        self.setup = for_video(_plan_of(setup, **settings), video).loaded()
         """Everything that decides the answers."""
         self._reuse = reuse
         self._video = video
@@ -607,6 +663,24 @@ class Session:
             yield from in_threads(partial(mine.ask, show_map=show_map), questions, batcher, at_once=together)
         finally:
             batcher.close()
+
+
+def _plan_of(
+    setup: Plan | None,
+    *,
+    model: ModelLike | None = None,
+    answer_model: ModelLike | None = None,
+    selector: str | Selector = "gridprobe",
+    preset: str = "default",
+    **settings: Any,
+) -> Plan:
+    """The ready-made plan, or the one that these settings make."""
+    if (setup is None) == (model is None):
+        raise UsageError('name the model that is to answer, as in model="embedded", or give a setup, but not both')
+    if setup is not None:
+        return setup
+    options = Options.from_preset(preset, **settings)
+    return options.resolve(model=model or "", answer_model=answer_model, selector=selector)
 
 
 def for_video(setup: Plan, video: object) -> Plan:

@@ -123,6 +123,12 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"choose one of {', '.join(names)}" if names else "there is none"
 
 
+def install_command(extra: str) -> str:
+    """How to install an extra; without a GPU, what `local` needs would otherwise come with gigabytes for one."""
+    first = "; without a GPU run first: pip install torch --index-url https://download.pytorch.org/whl/cpu"
+    return f"pip install 'gridprobe[{extra}]'{first if extra == 'local' else ''}"
+
+
 @contextmanager
 def explain_missing(extra: str) -> Iterator[None]:
     """Turn the lack of an optional package into a sentence with the command that installs it."""
@@ -131,9 +137,7 @@ def explain_missing(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if not extra or not error.name or error.name.partition(".")[0] == "gridprobe":
             raise
-        raise ModelError(
-            f"this needs {error.name}, which is not installed; run: pip install 'gridprobe[{extra}]'"
-        ) from None
+        raise ModelError(f"this needs {error.name}, which is not installed; run: {install_command(extra)}") from None
     except ImportError as error:
         if not extra or not error.name or error.name.partition(".")[0] == "gridprobe":
             raise
@@ -285,6 +289,7 @@ COMMANDS = Registry(
             "gridprobe.cli.listing:listing", "List models, selectors, settings, benchmarks and more.", section=HELP
         ),
         "doctor": Entry("gridprobe.cli.doctor:doctor", "Check the installation, or a model.", section=HELP),
+        "cache": Entry("gridprobe.cli.doctor:cache", "Show or clear the decoded frames on disk.", section=HELP),
     },
     group="gridprobe.commands",
 )

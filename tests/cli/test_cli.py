@@ -430,16 +430,49 @@ class TestOtherVerbs:
             notes.append(next(c for c in json.loads(result.stdout) if c["name"] == "frame cache"))
 
         assert [note["state"] for note in notes] == ["ok", "absent", "absent"]
-        assert notes[0]["note"] == f"{tmp_path}/frames: 3.0 MiB of at most 2 GiB, 1 entries"
+        assert notes[0]["note"] == f"{tmp_path}/frames: 3.0 MiB of at most 2 GiB, 1 files"
         assert len(list((tmp_path / "frames").rglob("?" * 64))) == 1  # the self-test leaves nothing behind
+
+    def test_the_frame_cache_is_shown_and_cleared(self, tmp_path: Path) -> None:
+        FrameCache(tmp_path / "frames", 10**8).write([("key", bytes(3 << 20)), ("other", bytes(1 << 20))])
+        (tmp_path / "frames" / "mine.txt").touch()
+
+        shown, cleared, off = (
+            run("cache", *more, GRIDPROBE_CACHE=place)
+            for more, place in (([], str(tmp_path)), (["--clear"], str(tmp_path)), (["--clear"], "off"))
+        )
+
+        assert (shown.exit_code, cleared.exit_code, off.exit_code) == (0, 0, 0)
+        full = f"{tmp_path}/frames: 4.0 MiB of at most 2 GiB, 2 files"
+        assert shown.stdout == f"{full}\n"
+        assert cleared.stdout == f"cleared {full}\nnow {tmp_path}/frames: 0.0 MiB of at most 2 GiB, 0 files\n"
+        assert "disabled (GRIDPROBE_CACHE=off)" in off.stdout
+        assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.txt"]
 
     def test_doctor_names_the_extra_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)  # importing it now fails as if it were not installed
 
-        result = run("doctor")
+        result = run("doctor", "--json")
+        (note,) = [check["note"] for check in json.loads(result.stdout) if check["name"] == "local models"]
 
         assert result.exit_code == 0
-        assert "gridprobe[local]" in result.stdout.replace("\n", "")
+        assert note == (
+            "torch is not installed; run: pip install 'gridprobe[local]'; "
+            "without a GPU run first: pip install torch --index-url https://download.pytorch.org/whl/cpu"
+        )
+
+    def test_a_model_names_the_extra_and_the_build_of_torch_for_a_cpu(
+        self, clip: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("torch", "transformers"):
+            monkeypatch.setitem(sys.modules, name, None)
+        for name in [name for name in sys.modules if name.startswith("gridprobe.models.local")]:
+            monkeypatch.delitem(sys.modules, name)
+
+        result = run("ask", clip, "?", "-o", "a", "-o", "b", "--model", tiny_checkpoint)
+
+        assert result.exit_code == 1 and result.stderr.count("\n") == 1
+        assert "pip install 'gridprobe[local]'; without a GPU run first: pip install torch --index-url" in result.stderr
 
     def test_doctor_survives_a_decoder_that_cannot_be_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """C06: finding this out is what doctor is for."""

@@ -88,6 +88,21 @@ def test_ask_has_few_options() -> None:
     assert len([each for each in command("ask").params if isinstance(each, click.Option)]) <= 26
 
 
+def test_the_help_of_ask_is_one_screen_and_nothing_is_cut() -> None:
+    lines = run("ask", "--help", COLUMNS="80").stdout.splitlines()
+
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    options = [each for each in command("ask").params if isinstance(each, click.Option)]
+    for option in options:
+        (line,) = [line for line in lines if line.lstrip().startswith(f"{', '.join(sorted(option.opts, key=len))} ")]
+        assert option.help and option.help in line, "the text is whole, in the option's own line"
+    for name in ("effort", "preset"):
+        (choices,) = [
+            each.type.choices for each in options if each.name == name and isinstance(each.type, click.Choice)
+        ]
+        assert all(word in " ".join(lines) for word in choices)
+
+
 @each_command
 def test_help_verb_is_the_verbs_own_help(name: str) -> None:
     own, asked = run(*name.split(), "--help"), run("help", *name.split())

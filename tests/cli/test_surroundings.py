@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from fake_server import Fake, Heard, by_hash, serving
+from gridprobe.cli.doctor import Check, print_checks
+from gridprobe.registry import install_command
 from videos import numbered_video
 from waiting import printing_children, wait_until
 
@@ -84,6 +86,28 @@ def test_c03_without_a_terminal_there_are_no_escape_codes_and_narrow_ones_are_ke
     assert plain.stdout.isascii() and "\x1b" not in plain.stdout + plain.stderr
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", forced.stdout), "NO_COLOR is stronger"
     assert max(map(len, plain.stdout.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_lists_cut_no_name_and_no_address(columns: int, encoding: str) -> None:
+    environment = {"COLUMNS": str(columns), "PYTHONIOENCODING": encoding, "TERM": "dumb"}
+    models, settings = (gridprobe("list", what, **environment).stdout for what in ("models", "settings"))
+
+    for words in ("checkpoint:FOLDER|OWNER/NAME", "http://localhost:8000/v1#MODEL;", "Qwen/Qwen3-VL-2B-Instruct;"):
+        assert words in models.split()
+    for line in (models + settings).splitlines():
+        assert len(line) <= columns or len(line.split()) == 1 or "--set NAME" in line, line
+        assert line == line.rstrip() and "…" not in line and "..." not in line
+
+
+def test_doctor_cuts_no_address(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_checks([Check("local models", "absent", f"run: {install_command('local')}"), Check("disk", "ok", "[b]9[/b]")])
+
+    printed = capsys.readouterr().out
+    assert "https://download.pytorch.org/whl/cpu" in printed.split() and "[b]9[/b]" in printed
+    assert " ".join(printed.split()).endswith(f"run: {install_command('local')} ✓ disk [b]9[/b]")
 
 
 HANGS = """

@@ -1,6 +1,7 @@
 """gridprobe ask: ask one or more questions about a video."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +12,17 @@ from rich.text import Text
 
 from gridprobe._util import parse_json, printable
 from gridprobe.answer import Answer
-from gridprobe.ask import Session
-from gridprobe.cli.console import announce_saved, is_quiet, notice, progress, quiet_option, speaks_unicode, stdout
+from gridprobe.ask import ask_many
+from gridprobe.cli.console import (
+    announce_saved,
+    is_quiet,
+    notice,
+    print_error,
+    progress,
+    quiet_option,
+    speaks_unicode,
+    stdout,
+)
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import (
     FILE,
@@ -23,10 +33,10 @@ from gridprobe.cli.options import (
     models_of,
     options_of,
 )
-from gridprobe.concurrency import in_sequence
-from gridprobe.errors import DataError, UsageError
-from gridprobe.limits import learn_from
+from gridprobe.errors import DataError, GridProbeError, UsageError
+from gridprobe.limits import as_flag, learn_from
 from gridprobe.models import Model
+from gridprobe.options import Plan
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report
@@ -34,7 +44,8 @@ from gridprobe.report.html import check_writable
 from gridprobe.report.picture import check_picture
 from gridprobe.report.terminal import check_clip, check_folder, save_clip, save_frames, short_view, shows_colour
 from gridprobe.report.view import AnswerView, total_words
-from gridprobe.video import VideoLimits
+from gridprobe.video import Video, VideoLimits
+from gridprobe.video.pictures import SUFFIXES as PICTURE_SUFFIXES
 from gridprobe.video.subtitles import read_subtitles
 
 # The options of `gridprobe ask` that save something, checked before any work starts.
@@ -48,18 +59,23 @@ def output_options() -> list[Callable[[Any], Any]]:
         click.option("--map", type=FILE, help="Save the answer as one picture: .png or .jpg."),
         click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
         click.option("--save-frames", type=FILE, metavar="DIR", help="Save the kept frames as JPEG files."),
-        click.option("--clip", type=FILE, help="Save the evidence as a video without sound: .mp4, .mov or .mkv."),
+        click.option("--clip", type=FILE, help="Save the evidence as a silent .mp4, .mov or .mkv."),
     ]
 
 
-def checked_outputs(arguments: dict[str, Any], video: Path) -> dict[str, Path]:
+def checked_outputs(arguments: dict[str, Any], videos: Sequence[Path]) -> dict[str, Path]:
     """The files and folders to write, by option; UsageError for one that cannot be written."""
     files: dict[str, Path] = {name: arguments[name] for name in OUTPUTS if arguments[name]}
+    single = [name for name in (*files, "subtitles") if name != "report" and arguments[name]]
+    if len(videos) > 1 and single:
+        raise UsageError(
+            f"{as_flag(single[0])} is for one video, but there are {len(videos)}; ask about each by itself"
+        )
     for name, path in files.items():
         if name == "save_frames":
             check_folder(path)
         elif name == "clip":
-            check_clip(path, video)
+            check_clip(path, videos[0])
         else:
             check_writable(path)
     if "map" in files:
@@ -95,69 +111,109 @@ IMPLIED = (
 @click.command(
     cls=Verb,
     examples=(
-        "gridprobe ask talk.mp4 'Which city comes first?' -o Oslo -o Rome -o Lima -m Qwen/Qwen3-VL-2B-Instruct",
-        "gridprobe ask talk.mp4 'What does the sign say?' -m ./checkpoint --map answer.png",
-        "gridprobe ask talk.mp4 --questions questions.jsonl -m http://localhost:8000/v1#NAME --json",
-        "gridprobe ask talk.mp4 'Who scores?' -o red -o blue --max-seconds 20 --clip goal.mp4",
+        "gridprobe ask talk.mp4 'Which city is first?' -o Oslo -o Rome -m ./checkpoint",
+        "gridprobe ask talks/ 'What does it say?' -m http://localhost:8000/v1#NAME",
     ),
 )
 @in_groups(
     {
-        "Question": [
-            click.argument("video", type=FILE),
-            click.argument("question", required=False),
-            click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="2 to 26 of them, or none."),
-            click.option("--questions", type=FILE, help="JSON Lines file: question; optional: options, id, answer."),
+        "Question and model": [
+            click.argument("words", nargs=-1, required=True, metavar="VIDEO... [QUESTION]"),
+            click.option(
+                "-o",
+                "--option",
+                "options",
+                multiple=True,
+                metavar="TEXT",
+                help="An answer to choose from; 2 to 26, or none.",
+            ),
+            click.option("--questions", type=FILE, help="JSON Lines: question; optional: options, id, answer."),
             click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
+            *model_options(),
         ],
-        "Model": model_options(),
         "Method": method_options(),
         "Limits of a question": limit_options(),
         "Output": [
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
-            click.option(
-                "-v", "--verbose", is_flag=True, help="Also show the map, the options, and what each stage took."
-            ),
+            click.option("-v", "--verbose", is_flag=True, help="Also show map, options, and what each stage took."),
             quiet_option,
             *output_options(),
         ],
     }
 )
-def ask(video: Path, question: str | None, options: tuple[str, ...], **arguments: Any) -> None:
-    """Ask a QUESTION about VIDEO, with options or without, and see which frames the answer is based on."""
-    files = checked_outputs(arguments, video)
+def ask(words: tuple[str, ...], options: tuple[str, ...], **arguments: Any) -> None:
+    """Ask a QUESTION about a VIDEO, and see which frames answer it; several VIDEOs, or a folder, give a line each."""
+    videos, question = _videos_and_question(words, arguments["questions"])
+    files = checked_outputs(arguments, videos)
     questions = _questions(question, options, arguments["questions"], arguments["subtitles"])
     if len(questions) > 1 and (single := [name for name in files if name != "report"]):
-        option = single[0].replace("_", "-")
-        raise UsageError(f"--{option} is for one answer, but there are {len(questions)} questions; use --report")
+        raise UsageError(
+            f"{as_flag(single[0])} is for one answer, but there are {len(questions)} questions; use --report"
+        )
     settings = options_of(arguments)
     model, answer_model = models_of(arguments)
     plan = settings.resolve(model=model, answer_model=answer_model, selector=arguments["selector"])
-    opened = plan.open(video)  # find a broken file before loading a large model
+    several = len(videos) > 1
+    opened = videos if several else [plan.open(videos[0])]  # find a broken file before loading a large model
     if not arguments["model"]:
         imply(questions)
-    answers, errors = [], []
-    with progress():
-        session = Session(opened, setup=plan, reuse=len(questions) > 1)
-        introduce(session.setup.model, session.setup.answerer)
-        outcomes = session.ask_each(questions, show_map=bool(files) or not arguments["as_json"])
-        for outcome in in_sequence(outcomes):
-            if error := outcome.exception():
-                errors.append(error)
-                continue
-            answers.append(outcome.result())
-            if settings.limits.cache:
-                learn_from(answers[-1], names=(plan.model.identity, plan.answerer.identity))
-            if arguments["as_json"]:
-                print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
-    if not arguments["as_json"]:
+    with progress(*(("load", "hash", "videos") if several else ())):
+        answers, errors = _answers_and_errors(opened, questions, plan, arguments)
+    if not several and not arguments["as_json"]:
         _print(answers, verbose=arguments["verbose"])
     if len(answers) > 1 and not is_quiet() and (total := total_words(answers)):
         print(f"\n{total}", file=sys.stderr if arguments["as_json"] else sys.stdout)
     if answers:
-        save_outputs(answers, video, files, limits=settings.limits)
+        save_outputs(answers, videos[0], files, limits=settings.limits)
+    if errors and several:
+        click.get_current_context().exit(1)
+    for error in dict.fromkeys(map(str, errors[1:])):
+        print_error(error)
     if errors:
         raise errors[0]
+
+
+def _answers_and_errors(
+    videos: Sequence[Path | Video], questions: list[Question], plan: Plan, arguments: dict[str, Any]
+) -> tuple[list[Answer], list[GridProbeError]]:
+    """What comes of all questions about all videos. With several videos it is printed as it comes."""
+    several, as_json = len(videos) > 1, arguments["as_json"]
+    loaded = plan.loaded()
+    introduce(loaded.model, loaded.answerer)
+    answers: list[Answer] = []
+    errors: list[GridProbeError] = []
+    show_map = not as_json or any(arguments[name] for name in OUTPUTS)
+    for video, outcome in ask_many(videos, questions, setup=loaded, show_map=show_map):
+        if isinstance(outcome, GridProbeError):
+            errors.append(outcome)
+            if several:
+                print_error(str(outcome) if str(video) in str(outcome) else f"{video}: {outcome}")
+            continue
+        if plan.sampling is not None and plan.sampling.limits.cache:
+            learn_from(outcome, names=(plan.model.identity, plan.answerer.identity))
+        if as_json:
+            print(json.dumps(outcome.to_dict(), allow_nan=False), flush=True)
+        elif several:
+            _print_line(str(video), outcome, with_question=len(questions) > 1, verbose=arguments["verbose"])
+        if not several or arguments["report"]:  # an answer holds its frames
+            answers.append(outcome)
+    return answers, errors
+
+
+def _print_line(video: str, answer: Answer, *, with_question: bool, verbose: bool) -> None:
+    """One of several videos in a line: its name, the answer, how sure, and where; with --verbose everything follows."""
+    console, view = stdout(), AnswerView(answer)
+    parts = [video, answer.question.text if with_question else "", f"{view.text} {view.sure}", view.where]
+    if is_quiet():
+        parts[2:] = [view.text]
+    line = Text(printable("  ".join(filter(None, parts))))
+    if console.is_terminal:
+        console.print(line, no_wrap=True, overflow="ellipsis")
+    else:
+        console.print(line, soft_wrap=True)
+    if verbose:
+        _print([answer], verbose=True)
+        console.print()
 
 
 def imply(questions: list[Question]) -> None:
@@ -192,13 +248,43 @@ def _print(answers: list[Answer], *, verbose: bool) -> None:
         console.print(view)
 
 
+VIDEO_SUFFIXES = frozenset(
+    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".wmv", ".asf", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts"}
+    | {".flv", ".ogv", ".3gp", ".h264", ".hevc", ".gif", ".apng"}
+)
+"""What counts as a video in a folder; a file that is named is opened whatever its suffix."""
+ONE_QUESTION = "give either one QUESTION, with -o options or without, or --questions FILE"
+
+
+def _videos_and_question(words: Sequence[str], questions: Path | None) -> tuple[list[Path], str | None]:
+    """The arguments: the last one is the question, unless a file has the questions."""
+    names, question = (words, None) if questions else (words[:-1], words[-1])
+    if not names:
+        raise UsageError(ONE_QUESTION)
+    missing = [name for name in names[1:] if not os.path.exists(name)]
+    if missing and len(missing) == len(names) - 1:  # words without quotation marks, or a question and a file of them
+        raise UsageError(f"{ONE_QUESTION}; there is no video {missing[0]!r}")
+    return [video for name in names for video in _videos_in(Path(name))], question
+
+
+def _videos_in(path: Path) -> list[Path]:
+    """The videos of a folder by name; the path itself if it is a file or a folder of pictures."""
+    files = [each for each in sorted(path.glob("[!.]*")) if each.is_file()] if path.is_dir() else []
+    videos = [file for file in files if file.suffix.lower() in VIDEO_SUFFIXES]
+    pictures = [file for file in files if file.suffix.lower() in PICTURE_SUFFIXES]
+    if videos and pictures:
+        both = f"{path} holds pictures and videos; the pictures are taken, as one video"
+        notice(f"gridprobe: {both}; for the videos write {path / '*'}{videos[0].suffix}")
+    return videos if videos and not pictures else [path]
+
+
 def _questions(
     text: str | None, options: tuple[str, ...], file: Path | None, subtitle_file: Path | None
 ) -> list[Question]:
     """The question on the command line, or the questions in a file."""
     subtitles = subtitle_text(subtitle_file)
     if (text is None) == (file is None):
-        raise UsageError("give either one QUESTION, with -o options or without, or --questions FILE")
+        raise UsageError(ONE_QUESTION)
     if file is None:
         return [Question(text or "", options, subtitles=subtitles).distinct()]
     if options:

@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -16,8 +16,9 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from gridprobe._util import REPLACING, ProgressEvent, listening, printable
+from gridprobe._util import REPLACING, Listener, ProgressEvent, listening, printable
 
 STAGES = {
     "load": "loading the model",
@@ -29,12 +30,15 @@ STAGES = {
     "server": "waiting for the server (s)",
     "encode": "writing the video",
     "questions": "questions done",
+    "videos": "videos done",
     "selectors": "selectors asked",
     "headers": "reading headers",
     "plan": "counting tokens",
     "verify videos": "checking videos",
     "verify subtitles": "checking subtitles",
 }
+WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
+"""How lines are broken, so that addresses and commands can be copied."""
 QUIET_SECONDS = 2.0
 """Work that takes less time than this shows no progress."""
 LINE_EVERY_SECONDS = 10.0
@@ -86,19 +90,42 @@ def notice(text: str) -> None:
         print(in_lines(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
+def print_error(text: str) -> None:
+    """Print a sentence about an error to stderr, also with --quiet."""
+    print(in_lines(f"gridprobe: {printable(text)}", sys.stderr), file=sys.stderr, flush=True)
+
+
 def in_lines(text: str, stream: Any) -> str:
     """The text in lines that end between words, for a terminal, which would break words; else as it is."""
     if not stream.isatty():
         return text
     with suppress(OSError):
         columns = os.get_terminal_size(stream.fileno()).columns
-        return textwrap.fill(text, columns or 80, break_long_words=False, break_on_hyphens=False)
+        return textwrap.fill(text, columns or 80, **WHOLE_WORDS)
     return text
 
 
 def stdout() -> Console:
     """The console for results."""
     return Console(highlight=False, soft_wrap=False)
+
+
+def print_rows(rows: Iterable[tuple[Text, Sequence[Text]]]) -> None:
+    """Print names with their notes next to them, or below them on a narrow terminal; nothing is cut."""
+    rows, console = list(rows), stdout()
+    column = max((name.cell_len for name, _ in rows), default=0) + 2
+    below = column > console.width // 2
+    indent = " " * (4 if below else column)
+    for name, notes in rows:
+        lines = [
+            Text(line, note.style)
+            for note in notes
+            for line in textwrap.wrap(note.plain, max(20, console.width - len(indent)), **WHOLE_WORDS)
+        ]
+        first = [] if below or not lines else [Text(" " * (column - name.cell_len)) + lines.pop(0)]
+        console.print(Text.assemble(name, *first), soft_wrap=True)
+        for line in lines:
+            console.print(Text(indent) + line, soft_wrap=True)
 
 
 def speaks_unicode(console: Console) -> bool:
@@ -112,21 +139,26 @@ def announce_saved(what: str, path: Path) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[None]:
-    """Show progress on stderr: bars on a terminal, otherwise a plain line every few seconds."""
+def progress(*stages: str) -> Iterator[None]:
+    """Show progress on stderr, of these stages or of all: bars on a terminal, otherwise a plain line now and then."""
     if is_quiet():
         yield
     elif sys.stderr.isatty():
-        with _bars() as bars, listening(_BarListener(bars)):
+        with _bars() as bars, listening(_only(stages, _BarListener(bars))):
             yield
     else:
-        with listening(_LineListener()):
+        with listening(_only(stages, _LineListener())):
             yield
+
+
+def _only(stages: tuple[str, ...], listener: Listener) -> Listener:
+    return lambda event: listener(event) if event.stage in stages or not stages else None
 
 
 def _bars() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    shared = sys.stdout.isatty()  # then results appear above the bars; a file must get them itself
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=shared)
 
 
 class _BarListener:
@@ -163,6 +195,36 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt at Ctrl-C, as Python does; an ignored one stays ignored.
+
+    During an import Ctrl-C does what it did before: C++ code of torch that is being imported aborts at an exception.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        handler = before if _is_importing(frame) else signal.default_int_handler
+        handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -17,18 +17,17 @@ from typing import Any, Literal
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 from rich.text import Text
 
 from gridprobe import __version__
 from gridprobe._util import printable
-from gridprobe.cli.console import debug_option, speaks_unicode, stdout
+from gridprobe.cli.console import debug_option, print_rows, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.errors import GridProbeError
 from gridprobe.models import FrameGroup, Model, Posterior, Request, View, load_model
 from gridprobe.models.base import LOW_MASS, choose
 from gridprobe.question import Question
-from gridprobe.registry import MODELS
+from gridprobe.registry import MODELS, install_command
 from gridprobe.video import FramePool, FrameSize
 
 
@@ -42,15 +41,15 @@ class Check:
 
 
 def print_checks(checks: list[Check]) -> None:
-    """Print a table of checks."""
-    console = stdout()
-    marks = {"ok": "✓", "absent": "–", "broken": "✗"} if speaks_unicode(console) else {}
+    """Print a line for each check."""
+    marks = {"ok": "✓", "absent": "–", "broken": "✗"} if speaks_unicode(stdout()) else {}
     colours = {"ok": "green", "absent": "yellow", "broken": "red"}
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    column = 3 if marks else 8
+    rows = []
     for check in checks:
-        mark = marks.get(check.state, check.state)
-        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # not markup
-    console.print(table)
+        mark = marks.get(check.state, check.state).ljust(column)
+        rows.append((Text.assemble((mark, colours[check.state]), check.name), [Text(check.note)]))  # not markup
+    print_rows(rows)
 
 
 # gridprobe doctor --model: whether a model can be used, and how fast it is here; any backend, local or remote.
@@ -245,7 +244,7 @@ def _models() -> Check:
             importlib.import_module(name)
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except ModuleNotFoundError:
-            return Check("local models", "absent", f"{name} is not installed; run: pip install 'gridprobe[local]'")
+            return Check("local models", "absent", f"{name} is not installed; run: {install_command('local')}")
         except (ImportError, OSError, RuntimeError) as error:
             return Check("local models", "broken", f"{name} is installed but does not load: {error}")
     return Check("local models", "ok", ", ".join(versions))
@@ -296,18 +295,37 @@ def _glimpse() -> Request:
     return Request.about(question, (FrameGroup(frame, View(FrameSize())),))
 
 
-def _cache() -> Check:
+def _cache(*, clear: bool = False) -> Check:
     """Location and size of the frame cache. It is optional; without it, asking again is slower."""
     from gridprobe.video import VideoLimits, open_cache
 
     cache = open_cache(VideoLimits().cache)
     if cache is None:
         return Check("frame cache", "absent", "disabled (GRIDPROBE_CACHE=off), or there is no home directory")
-    entries, size = cache.size()
+    if clear:
+        cache.clear()
+    files, size = cache.size()
     if cache.warning:
         return Check("frame cache", "absent", printable(cache.warning))
-    contents = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {entries:,} entries"
+    contents = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {files:,} files"
     return Check("frame cache", "ok", f"{printable(str(cache.folder))}: {contents}")
+
+
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe cache",
+        "gridprobe cache --clear",
+    ),
+)
+@click.option("--clear", is_flag=True, help="Remove all files in it; the next questions decode their videos again.")
+def cache(clear: bool) -> None:
+    """Show where decoded frames are kept on disk, how much space they take, and how many files they are.
+
+    GRIDPROBE_CACHE names another folder, or turns it off.
+    """
+    before, after = _cache(), _cache(clear=clear)
+    print(f"cleared {before.note}\nnow {after.note}" if clear and after.state == "ok" else after.note)
 
 
 def _self_test() -> Check:

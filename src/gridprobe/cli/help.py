@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 
 from gridprobe._util import REPLACING, printable
-from gridprobe.cli.console import Stopped, in_lines, never_fail
+from gridprobe.cli.console import Stopped, in_lines, interruptible, never_fail
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.registry import COMMANDS, SECTIONS, suggestion
 
@@ -51,6 +51,10 @@ TOPICS = {
 }
 
 
+OPTION_COLUMNS = 30
+"""The text of a longer option begins in the next line."""
+
+
 class _Page(click.Command):
     """A help page in characters that the output can show, with examples at its end."""
 
@@ -84,9 +88,12 @@ class Verb(_Page):
                 groups.setdefault(getattr(option, "group", "Output"), []).append(row)
         if len(groups) == 1:
             return super().format_options(ctx, formatter)
-        for title, rows in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(rows)
+        width = max(len(option) for rows in groups.values() for option, _ in rows if len(option) <= OPTION_COLUMNS)
+        formatter.write_paragraph()
+        for title, rows in groups.items():  # without empty lines between them, so that a page fits on a screen
+            formatter.write_heading(title)
+            with formatter.indentation():
+                formatter.write_dl([(option.ljust(width), text) for option, text in rows])
         return None
 
 
@@ -110,7 +117,8 @@ class Verbs(_Page, click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, and turn its errors into exit codes."""
         try:
-            return super().invoke(ctx)
+            with interruptible():
+                return super().invoke(ctx)
         except GridProbeError as error:
             raise _OneSentence(error) from error
         except click.UsageError as error:

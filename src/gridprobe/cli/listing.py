@@ -1,30 +1,28 @@
 """gridprobe list: names for the options of other commands."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from gridprobe._util import printable
-from gridprobe.cli.console import stdout
+from gridprobe.cli.console import print_rows
 from gridprobe.cli.help import Verb
 from gridprobe.limits import as_flag
 from gridprobe.options import PRESET_HELP, settings
 from gridprobe.registry import BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, MODELS, SELECTORS
 
 
-def settings_table() -> Table:
+def settings_rows() -> Iterator[tuple[Text, list[Text]]]:
     """One row for each setting."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for each in settings():
         flag = f"{as_flag(each.name)}: " if each.flag else ""
         values = f"{each.words}; default: {_default(each.default)}"
-        table.add_row(Text(each.name, "bold"), Text(f"{flag}{each.help}\n").append(values, "dim"))
-    return table
+        yield Text(each.name, "bold"), [Text(f"{flag}{each.help}"), Text(values, "dim")]
 
 
 def _default(value: Any) -> str:
@@ -71,11 +69,7 @@ def listing(what: str) -> None:
     WHAT is models, encoders, selectors, budgets, presets, benchmarks or settings.
     """
     if what == "settings":
-        stdout().print(settings_table())
-        stdout().print(Text("\nSet one with its flag or --set NAME=VALUE, or as an argument in Python."))
-        return
-    rows = LISTED[what]()
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for name, note in rows.items():
-        table.add_row(Text(printable(name)), Text(printable(note)))
-    stdout().print(table)
+        print_rows(settings_rows())
+        print("\nSet one with its flag or --set NAME=VALUE, or as an argument in Python.")
+    else:
+        print_rows((Text(printable(name)), [Text(printable(note))]) for name, note in LISTED[what]().items())

@@ -16,7 +16,14 @@ from gridprobe.registry import MODELS, SELECTORS
 
 Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
-MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, or embedded (the default; knows only gridworld)."
+MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, embedded."
+PRESET_NAMES = f"{', '.join(PRESETS)}."
+SHORT_HELP = {
+    "frames": "Keep that many, or as the rule says, such as noise.",
+    "effort": "How far to go: quick, auto, full or focus.",
+    "exit_confidence": "How sure the overview must be with --effort auto.",
+}
+"""Of settings whose help in `gridprobe list settings` takes more than a line."""
 LOADING = ("device", "dtype", "attn_implementation", "device_map", "quantization")
 """What --load may say about a model on this machine; everything else is for servers."""
 UNITS = {"max_frames": "N", "max_tokens": "N", "max_tflops": "X", "max_seconds": "S", "max_gpu_memory": "GB"}
@@ -56,12 +63,16 @@ def setting_options(*names: str) -> list[Decorator]:
             as_flag(each.name),
             each.name,
             type=click.Choice(each.choices) if each.choices else SettingType(each),
-            metavar=each.metavar,
-            help=f"{each.help[0].upper()}{each.help[1:]}.",
+            metavar="WORD" if each.choices else each.metavar,
+            help=SHORT_HELP.get(each.name, _sentence(each.help)),
         )
         for each in settings()
         if each.flag and (not names or each.name in names)
     ]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def limit_options() -> list[Decorator]:
@@ -72,7 +83,7 @@ def limit_options() -> list[Decorator]:
             name,
             type=int if name in WHOLE else float,
             metavar=UNITS[name],
-            help=f"{words.capitalize()}.",
+            help=_sentence(words),
         )
         for name, words in LIMITS.items()
     ]
@@ -89,7 +100,7 @@ def model_options(help: str = MODEL_HELP) -> list[Decorator]:
             "--load",
             multiple=True,
             metavar="NAME=VALUE",
-            help="dtype, quantization, attn_implementation, device_map; of servers patience, price_in, …",
+            help="Such as dtype=bfloat16 or quantization=4bit.",
         ),
     ]
 
@@ -102,11 +113,17 @@ def method_options(*names: str, selector: bool = True) -> list[Decorator]:
         default="gridprobe",
         show_default=True,
         shell_complete=names_of(SELECTORS),
-        help="What chooses frames; see gridprobe list selectors.",
+        help="From gridprobe list selectors.",
     )
     return [
         *([chosen] if selector else []),
-        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
+        click.option(
+            "--preset",
+            type=click.Choice(list(PRESETS)),
+            default="default",
+            metavar="NAME",
+            help=f"{', '.join(PRESETS)}.",
+        ),
         *setting_options(*names),
         click.option(
             "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting; see gridprobe list settings."

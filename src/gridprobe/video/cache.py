@@ -110,6 +110,12 @@ class FrameCache:
         sizes = [status.st_size for _, status in self._entries()] if self._usable else []
         return len(sizes), sum(sizes)
 
+    def clear(self) -> None:
+        """Remove all entries, except those that another process holds open where that prevents it."""
+        for path, _ in self._entries() if self._usable else ():
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / name
