@@ -15,7 +15,7 @@ from canvas import COLUMN, INCH, NOTE, SMALL, TEXT, new_figure, styled, wrap
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap, spread
 from gridprobe.record import Record
-from gridprobe.report.format import MARK, STOPS, Scale, clock, hex_colour
+from gridprobe.report.format import MARK, STOPS, clock, hex_colour, levels
 from gridprobe_eval.metrics import score, shared
 from gridprobe_eval.reader import Result, Run
 from gridprobe_eval.report.run_data import make_thumbnails
@@ -242,11 +242,11 @@ def _draw_map(sheet: _Sheet, row: Regime, x: float, y: float, side: float) -> No
     from matplotlib.colors import LinearSegmentedColormap
 
     matrix = row.importance
-    scale = Scale.over(matrix.reshape(-1).tolist())
+    shades = np.reshape(levels(matrix.reshape(-1).tolist()), matrix.shape)
     colours = LinearSegmentedColormap.from_list("importance", [hex_colour(stop) for stop in STOPS])
     height = side * matrix.shape[0] / matrix.shape[1]
     axes = sheet.axes(x, y, side, height)
-    axes.imshow(matrix, cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest", aspect="auto")
+    axes.imshow(shades, cmap=colours, vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto")
     axes.set_axis_off()
     dots = {"marker": "o", "markerfacecolor": hex_colour(MARK), "markeredgecolor": "black", "linestyle": "none"}
     cell = side / matrix.shape[1] / INCH * POINTS

@@ -91,8 +91,10 @@ def test_c03_without_a_terminal_there_are_no_escape_codes_and_narrow_ones_are_ke
 @pytest.mark.parametrize("columns", [40, 80])
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_lists_cut_no_name_and_no_address(columns: int, encoding: str) -> None:
-    environment = {"COLUMNS": str(columns), "PYTHONIOENCODING": encoding, "TERM": "dumb"}
-    models, settings = (gridprobe("list", what, **environment).stdout for what in ("models", "settings"))
+    models, settings = (
+        gridprobe("list", what, COLUMNS=str(columns), PYTHONIOENCODING=encoding, TERM="dumb").stdout
+        for what in ("models", "settings")
+    )
 
     for words in ("checkpoint:FOLDER|OWNER/NAME", "http://localhost:8000/v1#MODEL;", "Qwen/Qwen3-VL-2B-Instruct;"):
         assert words in models.split()

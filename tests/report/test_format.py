@@ -10,11 +10,11 @@ from gridprobe.report.format import (
     MARK,
     MIDDLE,
     STOPS,
-    Scale,
     aligned,
     amount,
     clock,
     hex_colour,
+    levels,
     mix,
     share_words,
     sure_words,
@@ -104,9 +104,8 @@ def test_mark_is_far_from_every_colour_of_the_ramp() -> None:
 
 
 def test_scale_spans_what_differs_and_keeps_flat_flat() -> None:
-    scale = Scale.over([0.2, math.nan, 0.6])
-    assert (scale.level(0.2), scale.level(0.4), scale.level(0.6)) == pytest.approx((0, 0.5, 1))
+    assert levels([0.2, math.nan, 0.4, 0.6]) == pytest.approx([0, 0, 0.5, 1])
     noisy = [0.5, 0.5 + 1e-5, 0.5 - 1e-5]
-    assert [Scale.over(noisy).level(value) for value in noisy] == pytest.approx([MIDDLE] * 3, abs=0.01)
-    assert Scale.over([]).level(0.0) == MIDDLE
-    assert Scale.over([0.0, 0.0]).level(0.0) == MIDDLE
+    assert levels(noisy) == pytest.approx([MIDDLE] * 3, abs=0.01)
+    assert levels([]) == [] and levels([math.nan]) == [MIDDLE]
+    assert levels([0.0, 0.0]) == [MIDDLE, MIDDLE]

@@ -14,7 +14,7 @@ from browser import Tab, browser, needs_browser
 from evaluation_runs import item, large_run, record, selection, spec_of, staged, write_run
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap
-from gridprobe.report.format import Scale
+from gridprobe.report.format import levels
 from gridprobe_eval.benchmarks import Metric
 from gridprobe_eval.reader import Run, read_run, read_runs
 from gridprobe_eval.report.run_data import embedded_json, pack
@@ -404,10 +404,9 @@ def test_the_map_has_the_colours_and_marks_of_every_other_map(tab: Tab, large: P
         tuple(round(1000 * v) / 1000 for v in answered.selection[name])
         for name in ("row_confidence", "column_confidence")
     )
-    scores = ImportanceMap(Grid(12), rows, columns).scores
-    scale = Scale.over(scores)
-    for value, fill in zip(scores, fills, strict=True):
-        assert grey_of(fill) == pytest.approx(38 + 197 * scale.level(value), abs=1)
+    scores = ImportanceMap(Grid(12), rows, columns).scores.tolist()
+    for level, fill in zip(levels(scores), fills, strict=True):
+        assert grey_of(fill) == pytest.approx(38 + 197 * level, abs=1)
     assert kept == answered.selection["indices"]
 
 
@@ -420,8 +419,8 @@ def test_a_map_by_frame_is_drawn_without_bars_and_an_exit_without_a_map(tab: Tab
 
     fills = tab.run("[...document.querySelectorAll('#question-1 .cell')].map(each => each.getAttribute('fill'))")
     scores = [0.01 * i for i in range(9)]
-    for value, fill in zip(scores, fills, strict=True):
-        assert grey_of(fill) == pytest.approx(38 + 197 * Scale.over(scores).level(value), abs=1)
+    for level, fill in zip(levels(scores), fills, strict=True):
+        assert grey_of(fill) == pytest.approx(38 + 197 * level, abs=1)
     assert tab.run("document.querySelectorAll('#question-1 details').length") == 0
     assert "what the question looks at" in tab.run("document.querySelector('#question-1 figcaption').textContent")
     assert tab.run("document.querySelectorAll('#question-0 svg').length") == 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
 
@@ -96,32 +96,19 @@ def _article(view: AnswerView) -> dict[str, Any]:
 # Pictures.
 
 
-class Thumbnail(NamedTuple):
-    """A small picture of a kept frame."""
+def thumbnails(view: AnswerView, *, most: int = MOST_LARGE, most_bytes: int = THUMBNAIL_BYTES) -> dict[str, Any]:
+    """The kept frames for the template, in time order; of more than `most`, the most important ones.
 
-    time: str
-    source: str
-    main: bool
-
-
-class Thumbnails(NamedTuple):
-    """The kept frames that a page shows."""
-
-    frames: list[Thumbnail]
-    wide: int
-    """The most pixels that a frame is wide on the page."""
-    note: str
-
-
-def thumbnails(view: AnswerView, *, most: int = MOST_LARGE, most_bytes: int = THUMBNAIL_BYTES) -> Thumbnails:
-    """The kept frames in time order; of more than `most`, the most important ones."""
+    `wide` is the most pixels that a frame is wide on the page.
+    """
     shown = view.large_frames(most)
     jpegs = _jpegs([view.pixels[index] for index in shown], most_bytes)
+    times = [clock(view.answer.pool.times[index], tenths=True) for index in shown]
     frames = [
-        Thumbnail(clock(view.answer.pool.times[index], tenths=True), jpeg_source(content), index in view.main_frames)
-        for index, content in zip(shown, jpegs, strict=True)
+        {"time": time, "source": jpeg_source(content), "main": index in view.main_frames}
+        for time, content, index in zip(times, jpegs, shown, strict=True)
     ]
-    return Thumbnails(frames, round(HIGHEST_FRAME * view.aspect), view.large_words(most))
+    return {"frames": frames, "wide": round(HIGHEST_FRAME * view.aspect), "note": view.large_words(most)}
 
 
 def _jpegs(frames: Sequence[Pixels], most_bytes: int) -> list[bytes]:

@@ -1,8 +1,7 @@
 """How reports write numbers and times, name what they show, and colour what matters; every rendering uses this."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from gridprobe.importance import MapKind
 
@@ -110,26 +109,17 @@ FLOOR = 0.02
 """A range below this fraction of the peak does not use the whole ramp; otherwise noise would look like structure."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Maps values to levels: the lowest to 0, the highest to 1. Nearly equal values all map to about `MIDDLE`."""
+def levels(values: Sequence[float]) -> list[float]:
+    """The position of each value between the lowest, 0, and the highest, 1; nearly equal values are all about `MIDDLE`.
 
-    low: float
-    high: float
-
-    @classmethod
-    def over(cls, values: Iterable[float]) -> "Scale":
-        """The scale of these values; NaN is ignored."""
-        numbers = [float(value) for value in values if not math.isnan(value)] or [0.0]
-        low, high = min(numbers), max(numbers)
-        missing = FLOOR * max(abs(low), abs(high)) - (high - low)
-        return cls(low, high) if missing <= 0 else cls(low - missing * MIDDLE, high + missing * (1 - MIDDLE))
-
-    def level(self, value: float) -> float:
-        """The position of the value between low and high, from 0 to 1."""
-        if self.high <= self.low:
-            return MIDDLE
-        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
+    NaN does not count as lowest or highest.
+    """
+    numbers = [value for value in values if not math.isnan(value)] or [0.0]
+    low, high = min(numbers), max(numbers)
+    missing = FLOOR * max(abs(low), abs(high)) - (high - low)
+    if missing > 0:
+        low, high = low - missing * MIDDLE, high + missing * (1 - MIDDLE)
+    return [MIDDLE if high <= low else min(1.0, max(0.0, (value - low) / (high - low))) for value in values]
 
 
 def mix(first: RGB, second: RGB, share: float) -> RGB:

@@ -19,9 +19,9 @@ from gridprobe.open_ended import exact_match
 from gridprobe.report.format import (
     FLOOR,
     MAP_WORDS,
-    Scale,
     amount,
     clock,
+    levels,
     model_words,
     percent,
     score_words,
@@ -498,10 +498,7 @@ class AnswerView:
 
 def levels_of(scores: Sequence[float] | None) -> list[float] | None:
     """These scores from 0 to 1; None without scores."""
-    if scores is None:
-        return None
-    scale = Scale.over(scores)
-    return [float(scale.level(score)) for score in scores]
+    return None if scores is None else levels([float(score) for score in scores])
 
 
 def doubts_of(warnings: Sequence[str], letter_mass: float | None) -> list[str]:
