@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from plain_transformers import PlainQwen3VL
 
 from gridprobe.importance import Grid
 from gridprobe.models import Choose, FrameGroup, Packing, Request, View, choose, load_model
@@ -104,15 +105,10 @@ class Case:
     """Tokens of a question."""
 
     def engine(self, *, plain: bool, compile: bool = False) -> Qwen3VL:
-        return Qwen3VL(
-            self.model,
-            self.tokenizer,
-            spec=self.spec,
-            identity=self.name,
-            min_letter_mass=0.0,
-            plain=plain,
-            compile=compile,
-        )
+        options: dict[str, Any] = {"spec": self.spec, "identity": self.name, "min_letter_mass": 0.0}
+        if plain:
+            return PlainQwen3VL(self.model, self.tokenizer, **options)
+        return Qwen3VL(self.model, self.tokenizer, **options, compile=compile)
 
 
 def noise_info(width: int, height: int) -> VideoInfo:

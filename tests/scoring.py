@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from plain_transformers import PlainQwen3VL
 
 from gridprobe.models import Choose, FrameGroup, Model, Packing, Request, SamplingParams, Timestamps, View
 from gridprobe.models.base import Cost
@@ -34,12 +35,16 @@ def shown(
 
 
 def load_qwen(name: str, **options: Any) -> Qwen3VL:
-    return load_engine(name, find_folder(name), **options)
+    engine = load_engine(name, find_folder(name), **options)
+    assert isinstance(engine, Qwen3VL)
+    return engine
 
 
 def like(engine: Qwen3VL, *, plain: bool) -> Qwen3VL:
     """Another engine around the same weights, with nothing kept."""
-    return Qwen3VL(engine._model, engine._tokenizer, spec=engine._spec, identity="again", plain=plain)
+    if plain:
+        return PlainQwen3VL.around(engine)
+    return Qwen3VL(engine._model, engine._tokenizer, spec=engine._spec, identity="again")
 
 
 def cost_of_texts(model: Model, request: Request, tokens: Sequence[int]) -> Cost:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plain_transformers import PlainQwen3VL
 
 from gridprobe import Answer, FramePool, Question, Session, VideoError, ask, load_model
 from gridprobe.importance import Grid, spread
 from gridprobe.models import FrameGroup, Model, Request, View, choose
-from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FrameSize
 from gridprobe_world import demo
 from gridprobe_world.dataset import items, pool_of
@@ -155,8 +155,7 @@ class TestDemo:
 
     def test_the_engine_keeps_what_plain_transformers_would_and_answers_alike(self, video: Path) -> None:
         fast = load_qwen(str(WEIGHTS / "micro"), device="cpu", dtype="float32")
-        plain = Qwen3VL(fast._model, fast._tokenizer, spec=fast._spec, identity="plain", plain=True)
-        assert not fast.plain
+        plain = PlainQwen3VL.around(fast)
 
         # A session each, so that later questions find what earlier ones left.
         sessions = [Session(video, model=model, preset=demo.PRESET, **PUBLISHED) for model in (fast, plain)]
@@ -178,8 +177,8 @@ class TestDemo:
 
         def answers(dtype: str, *, plain: bool) -> np.ndarray:
             model = load_qwen(str(WEIGHTS / "micro"), device="cpu", dtype=dtype)
-            model.plain = plain
-            return np.concatenate([np.exp(posterior.logprobs) for posterior in choose(model, requests)])
+            engine = PlainQwen3VL.around(model) if plain else model
+            return np.concatenate([np.exp(posterior.logprobs) for posterior in choose(engine, requests)])
 
         exact = answers("float32", plain=True)
         ours, theirs = (np.abs(answers("bfloat16", plain=plain) - exact).mean() for plain in (False, True))

@@ -3,13 +3,16 @@
 import importlib.util
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from auto_checkpoints import new_enough
 from checkpoints import SPECIAL, make_checkpoint
 from gridprobe import load_model
 from gridprobe.errors import ModelError, UsageError
@@ -201,7 +204,7 @@ def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
         raise torch.OutOfMemoryError("CUDA out of kv_cache. Tried to allocate 20 GiB")
 
     with monkeypatch.context() as full:
-        full.setattr(Qwen3VL, "_fast", explode)
+        full.setattr(Qwen3VL, "_scores", explode)
         with pytest.raises(ModelError, match=r"memory on one sequence of 2\d\d tokens \(9 frames of 96×64\)") as e:
             choose(tiny_model, [request(pool(9)), request(pool(3))])
     assert "lower --frames" in str(e.value)
@@ -336,7 +339,20 @@ class TestLoading:
 
         assert len(names) == 3
 
-    def test_device_map_is_passed_through(self, tiny_checkpoint: Path) -> None:
-        mapped = load_qwen(str(tiny_checkpoint), device_map={"": "cpu"})
+    @new_enough
+    def test_what_the_engine_cannot_run_runs_in_the_general_one(self, tiny_checkpoint: Path) -> None:
+        own = load_model(str(tiny_checkpoint), device_map={"": "cpu"})
+        other = load_model(str(tiny_checkpoint), device="cpu", attn_implementation="eager")
+        asked = replace(request(pool(20)), keep_kv=True)
 
-        assert choose(mapped, [request(pool(2))])[0].mass > 0
+        first, second = choose(other, [asked])[0], choose(other, [asked])[0]
+
+        assert isinstance(own, Qwen3VL) and not isinstance(other, Qwen3VL) and other.capabilities.kv_reuse
+        assert first.logprobs == pytest.approx(choose(own, [asked])[0].logprobs, abs=1e-4)
+        assert second.logprobs == pytest.approx(first.logprobs, abs=1e-5)
+        assert second.cost.flops_computed < 0.4 * first.cost.flops_computed
+        assert other.cost(asked) == own.cost(asked)
+
+    def test_only_what_the_engine_runs_is_compiled(self, tiny_checkpoint: Path) -> None:
+        with pytest.raises(UsageError, match=r"^only a model that is not quantized and on one device can be compiled$"):
+            load_model(str(tiny_checkpoint), device="cpu", attn_implementation="eager", compile=True)

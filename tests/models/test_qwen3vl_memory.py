@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from plain_transformers import patches_of
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3VLForConditionalGeneration
 
@@ -119,7 +120,7 @@ def by_transformers(eager: Any, engine: Qwen3VL, request: Request) -> tuple[list
         input_ids=ids,
         position_ids=positions,
         attention_mask=torch.ones_like(ids),
-        pixel_values_videos=engine._features.patches(PreparedRequest(0, request, layout)),
+        pixel_values_videos=patches_of(engine, PreparedRequest(0, request, layout)),
         video_grid_thw=torch.tensor(layout.grids),
         use_cache=True,
     ).past_key_values
@@ -320,7 +321,7 @@ def test_single_frames_are_asked_about_from_the_memory_of_the_overview(
 @pytest.mark.parametrize("changes", [{"visible_frames": (0,)}, {"attention": True}])
 def test_the_plain_path_refuses_the_memory_of_frames(plain: Qwen3VL, changes: dict[str, Any]) -> None:
     assert not plain.capabilities.kv_reuse and not CachedModel(plain).capabilities.kv_reuse
-    with pytest.raises(ModelError, match=r"cannot question the memory of frames; use probes=fresh$"):
+    with pytest.raises(ModelError, match=r"cannot question the memory of frames$"):
         choose(plain, [one_size("single", **changes)])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from plain_transformers import patches_of
 
 from gridprobe.models import Choose, FrameGroup, Packing, Request, View, choose
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
@@ -100,7 +101,7 @@ def test_pixel_values_equal_transformers_to_the_bit(
     name: str, tiny_model: Qwen3VL, reference: dict[str, np.ndarray]
 ) -> None:
     request = _request(name)
-    ours = tiny_model._features.patches(PreparedRequest(0, request, tiny_model._layout(request)))
+    ours = patches_of(tiny_model, PreparedRequest(0, request, tiny_model._layout(request)))
 
     assert ours is not None and np.array_equal(ours.numpy(), reference[f"float32/{name}/pixels"])
 

@@ -66,7 +66,7 @@ def test_text_between_the_frames_changes_the_answer_and_not_the_way(
 
 
 def test_the_embedded_kind_of_model_takes_the_fast_way(tiny_model: Qwen3VL) -> None:
-    assert plain_weights(tiny_model._model) and not tiny_model.plain
+    assert plain_weights(tiny_model._model) and type(tiny_model) is Qwen3VL
 
 
 @pytest.mark.parametrize("packing", ["single", "pairs"])
@@ -230,7 +230,7 @@ def test_the_store_keeps_to_its_bytes_and_lets_the_oldest_go() -> None:
 def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     emptied: list[int] = []
-    fast = fresh._fast
+    fast = fresh._scores
 
     def greedy(batch: Sequence[PreparedRequest]) -> object:
         sizes.append(len(batch))
@@ -240,7 +240,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
 
     choose(fresh, [ask(pool(7), keep_kv=True)])
     assert len(fresh.kept) > 0
-    monkeypatch.setattr(fresh, "_fast", greedy)
+    monkeypatch.setattr(fresh, "_scores", greedy)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(fresh.kept)))
     assert_same(fresh, plain, [ask(pool(n)) for n in (1, 2, 3, 4, 5)])
     assert sizes == [5, 2, 3, 1, 2]
@@ -251,7 +251,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
 def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
     fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fast = fresh._fast
+    fast = fresh._scores
     large = pool(2, width=256, height=192)
 
     def greedy(batch: Sequence[PreparedRequest]) -> object:
@@ -259,7 +259,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
 
-    monkeypatch.setattr(fresh, "_fast", greedy)
+    monkeypatch.setattr(fresh, "_scores", greedy)
     shrunk = choose(fresh, [ask(large)])[0]
 
     assert shrunk.notes == ("frames were shown at 160×128 pixels, because larger ones do not fit memory",)
@@ -279,9 +279,7 @@ def test_a_sequence_that_will_not_fit_is_shrunk_before_it_is_tried(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_blocks_equal_plain_ones(tiny_model: Qwen3VL, plain: Qwen3VL) -> None:
-    engine = Qwen3VL(
-        tiny_model._model, tiny_model._tokenizer, spec=tiny_model._spec, identity="fused", compile=True, plain=False
-    )
+    engine = Qwen3VL(tiny_model._model, tiny_model._tokenizer, spec=tiny_model._spec, identity="fused", compile=True)
     frames = pool(9)
     for question in QUESTIONS:
         assert_same(engine, plain, [ask(frames.take(s), question, keep_kv=True) for s in Grid(3).probes()])
@@ -311,8 +309,8 @@ def test_out_of_memory_only_the_largest_frames_get_smaller(fresh: Qwen3VL, monke
     fits = (FrameGroup(large, View(FrameSize(max_side=160))), groups[1])
     most = len(fresh._layout(Request.about(QUESTIONS[0], fits)))
     monkeypatch.setattr(kv_cache.DeviceMemory, "most", lambda self: most)
-    fast = Mock(wraps=fresh._fast)
-    monkeypatch.setattr(fresh, "_fast", fast)
+    fast = Mock(wraps=fresh._scores)
+    monkeypatch.setattr(fresh, "_scores", fast)
 
     answer = choose(fresh, [Request.about(QUESTIONS[0], groups)])[0]
 

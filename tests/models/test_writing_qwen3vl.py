@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from plain_transformers import patches_of
 from transformers import Qwen3VLForConditionalGeneration
 
 from gridprobe._util import ProgressEvent, listening
@@ -90,7 +91,7 @@ def inputs_of(engine: Qwen3VL, request: Request) -> dict[str, Any]:
         return found
     return found | {
         "mm_token_type_ids": 2 * torch.from_numpy(layout.visual)[None].long(),
-        "pixel_values_videos": engine._features.patches(PreparedRequest(0, request, layout)),
+        "pixel_values_videos": patches_of(engine, PreparedRequest(0, request, layout)),
         "video_grid_thw": torch.tensor(layout.grids),
     }
 

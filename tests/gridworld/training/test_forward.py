@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from plain_transformers import patches_of, plain_logits
 
 from gridprobe.models import Packing, Request
 from gridprobe.models.local.layout import PreparedRequest
-from gridprobe.models.qwen3vl.blocks import plain_logits
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.question import Question
 from gridprobe.video import FramePool
@@ -92,9 +92,7 @@ def _count(worlds: Worlds, row: int) -> Question:
 
 def _plain(engine: Qwen3VL, request: Request) -> torch.Tensor:
     layout = engine._layout(request)
-    return plain_logits(
-        engine._model, [layout], [engine._features.patches(PreparedRequest(0, request, layout))], filler=0
-    )
+    return plain_logits(engine._model, [layout], [patches_of(engine, PreparedRequest(0, request, layout))], filler=0)
 
 
 def test_groups_of_different_sizes_are_placed_as_transformers_places_images(parts: Parts) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gridprobe._util import parse_json
-from gridprobe.errors import ModelError
+from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import Capabilities, Cost, Request
 from gridprobe.models.local.base import BatchResult, LocalModel
 from gridprobe.models.local.checkpoint import first_line
@@ -21,8 +21,6 @@ from gridprobe.models.local.loading import LoadOptions, opened
 from gridprobe.models.qwen3vl.blocks import (
     PatchSpec,
     compiled,
-    plain_cached,
-    plain_logits,
     plain_weights,
     text_block,
     upload,
@@ -45,8 +43,11 @@ from gridprobe.models.qwen3vl.prompt import (
     encoder,
     price_prompt,
     price_text_of,
+    time_marker,
 )
 from gridprobe.models.qwen3vl.vision import Features, VisionTower
+from gridprobe.models.transformers import check_version
+from gridprobe.models.transformers.engine import around
 
 LEAST_ROW = 512
 """Texts of that many tokens together share a row after any prefix; after a long one, half as many tokens as it has."""
@@ -102,7 +103,6 @@ class Qwen3VL(LocalModel):
         identity: str,
         min_letter_mass: float = MIN_MASS,
         compile: bool = False,
-        plain: bool | None = None,
     ) -> None:
         self.dims = dims_of(model.config)
         self._special = SpecialTokens.of(tokenizer)
@@ -117,8 +117,6 @@ class Qwen3VL(LocalModel):
             cache_bytes=cache_bytes(self.dims, size),
             end=(self._special.im_end,),
         )
-        self.plain = not plain_weights(model) if plain is None else plain
-        """Whether every request goes through transformers' own modules and nothing is kept."""
         self._encode_text = encoder(tokenizer)
         self._spec = spec
         self._layouts = Layouts(self._encode_text, self._special, patch=spec.patch, merge=spec.merge)
@@ -128,11 +126,11 @@ class Qwen3VL(LocalModel):
 
     @cached_property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # computed once asked for
-        """Only its own path through the model can question the KV cache of frames."""
+        """What the engine can do."""
         return Capabilities(
-            kv_reuse=not self.plain,
-            masks_frames=not self.plain,
-            attention_map=not self.plain,
+            kv_reuse=True,
+            masks_frames=True,
+            attention_map=True,
             generates=True,
             frame_multiple=self._spec.multiple,
             context_tokens=self._context,
@@ -149,17 +147,7 @@ class Qwen3VL(LocalModel):
     def _text_cost(self, job: PreparedRequest, tokens: int) -> Cost:
         return price_text_of(self.dims, job, tokens)
 
-    def _shares(self, job: PreparedRequest, often: int) -> bool:
-        return not self.plain and super()._shares(job, often)
-
-    def _scores(self, batch: Batch) -> BatchResult:
-        return self._plain(batch) if self.plain else self._fast(batch)
-
     def _begin_texts(self, batch: Batch, flops: Counter[int], *, texts: int, steps: int) -> tuple[Tensor, Step]:
-        if self.plain:
-            logits, cached = plain_cached(*self._plain_inputs(batch, flops), filler=self._special.im_end)
-            cached.copies([texts] * len(batch))
-            return logits, cached.step
         prefixes = self._prefixes(batch, flops)
         logits = torch.stack([prefix.logits for prefix in prefixes])
         return logits, Branches(self._language, prefixes, texts=texts, steps=steps).step
@@ -185,24 +173,7 @@ class Qwen3VL(LocalModel):
         alone = [Span(job, 0, len(job.layout)) for job in batch if not job.shared]
         return alone, [Span(job, job.layout.prefix, len(job.layout), prefixes[job.prefix]) for job in shared]
 
-    def _plain_inputs(self, batch: Batch, flops: Counter[int]) -> tuple[Any, list[GridLayout], list[Tensor | None]]:
-        """What the plain path takes: the model, layouts and patches."""
-        if any(job.needs_kv for job in batch):
-            raise ModelError(
-                "this model runs through transformers' own modules, which cannot question the memory of frames; "
-                "use probes=fresh"
-            )
-        for job in batch:
-            flops[job.place] += int(self._prompt_cost(job).flops)
-        return self._model, [job.layout for job in batch], [self._features.patches(job) for job in batch]
-
-    def _plain(self, batch: Batch) -> BatchResult:
-        results = BatchResult()
-        rows = plain_logits(*self._plain_inputs(batch, results.flops), filler=self._special.im_end)
-        results.logits.update({job.place: row for job, row in zip(batch, rows, strict=True)})
-        return results
-
-    def _fast(self, batch: Batch) -> BatchResult:
+    def _scores(self, batch: Batch) -> BatchResult:
         results = BatchResult()
         alone, rests = self._spans(batch, results.flops)
         often = Counter(span.job.prefix for span in rests if not span.job.request.attention)
@@ -271,8 +242,8 @@ class Qwen3VL(LocalModel):
 
 def load_engine(
     name: str, folder: Path, *, min_letter_mass: float = MIN_MASS, compile: bool = False, **options: Any
-) -> Qwen3VL:
-    """Load a checkpoint.
+) -> LocalModel:
+    """Load a checkpoint; one that is quantized, spread over devices, or has other kernels runs in the general engine.
 
     Args:
         name: what it is called in its identity.
@@ -282,7 +253,12 @@ def load_engine(
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization`; see
             `gridprobe.models.local.loading.LoadOptions`.
     """
-    checkpoint = opened(name, folder, LoadOptions.of(**options))
+    checkpoint = opened(name, folder, chosen := LoadOptions.of(**options))
+    if not plain_weights(checkpoint.model):
+        if compile:
+            raise UsageError("only a model that is not quantized and on one device can be compiled")
+        check_version()
+        return around(name, folder, checkpoint, chosen, min_letter_mass=min_letter_mass, time=time_marker)
     return Qwen3VL(
         checkpoint.model,
         checkpoint.tokenizer,

@@ -148,10 +148,8 @@ class Layouts:
         parts: list[str | list[int]] = []
         *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
         for unit, size, text in zip(request.units, sizes, texts, strict=True):
-            times = ", ".join(f"{time:.1f}" for time in request.times_of(unit))
             pads = [special.video_pad] * (size[0] * size[1] // self._multiple**2)
-            marker = f"<{times} seconds>" if times else ""
-            parts += [text, marker, [special.vision_start, *pads, special.vision_end]]
+            parts += [text, time_marker(request.times_of(unit)), [special.vision_start, *pads, special.vision_end]]
         return self._half([*parts, ending], first=request.prompt_order == "frames_first", sizes=sizes)
 
     def _half(self, parts: Sequence[str | list[int]], *, first: bool, sizes: Sequence[tuple[int, int]]) -> _Half:
@@ -168,6 +166,11 @@ class Layouts:
             )
         owners = _owners(ids, opening=self._opening, end=special.vision_end)
         return _Half(ids, visual, *_positions(visual, blocks), tuple(sizes), owners)
+
+
+def time_marker(times: Sequence[float]) -> str:
+    """What stands before a frame, or before a contact sheet of several; nothing without times."""
+    return f"<{', '.join(f'{time:.1f}' for time in times)} seconds>" if times else ""
 
 
 def _owners(prefix: npt.NDArray[np.int64], *, opening: int, end: int) -> npt.NDArray[np.int64]:

@@ -140,22 +140,6 @@ class Features:
             features |= self._encode(units, kept, *self._grid(kind[0]))
         return features
 
-    def patches(self, job: PreparedRequest) -> Tensor | None:
-        """The patches of every unit of a job, in the order shown; None without frames."""
-        request, layout = job.request, job.layout
-        parts: dict[Unit, Tensor] = {}
-        for number, group in enumerate(request.groups):
-            units = group.units(number)
-            flat = patches(
-                group.pictures(units),
-                size=layout.sizes[request.units.index(units[0])],
-                packing=group.view.packing,
-                spec=self.spec,
-                device=self.memory.device,
-            )
-            parts |= zip(units, flat.chunk(len(units)), strict=True)
-        return torch.cat([parts[unit] for unit in request.units]) if parts else None
-
     def _grid(self, size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of patches."""
         return size[1] // self.spec.patch, size[0] // self.spec.patch

@@ -21,7 +21,7 @@ NEEDED = (5, 22)
 
 def load(name: str, folder: Path, **options: Any) -> Model:
     """Load a checkpoint; see `gridprobe.models.transformers.engine.load`."""
-    _check_version()
+    check_version()
     from gridprobe.models.transformers.engine import load_engine as load_checkpoint
 
     return load_checkpoint(name, folder, **options)
@@ -31,13 +31,14 @@ def cost_model(name: str, folder: Path | None) -> CostModel | None:
     """The cost model of a checkpoint on this machine."""
     if folder is None:
         return None
-    _check_version()
+    check_version()
     from gridprobe.models.transformers.engine import cost_model as cost_model_of_checkpoint
 
     return cost_model_of_checkpoint(name, folder)
 
 
-def _check_version() -> None:
+def check_version() -> None:
+    """Refuse a transformers that these families were not tried with."""
     import transformers
 
     version = str(transformers.__version__)

@@ -26,7 +26,7 @@ from gridprobe.models.local.base import BatchResult, LocalModel
 from gridprobe.models.local.generate import MIN_MASS, Step
 from gridprobe.models.local.kv_cache import CAUTION, SHORTEST_PART, Cached, most_scores
 from gridprobe.models.local.layout import Batch, Layout, PreparedRequest, with_texts
-from gridprobe.models.local.loading import LoadOptions, opened, read, read_config
+from gridprobe.models.local.loading import LoadOptions, Opened, opened, read, read_config
 from gridprobe.models.qwen3vl.blocks import resize
 from gridprobe.models.transformers.attention import Watch, layers_of, make_watchable, watched_layers, watching
 from gridprobe.models.transformers.pricing import (
@@ -476,8 +476,20 @@ def load_engine(
     """
     if compile:
         raise UsageError("only Qwen3-VL models can be compiled; leave out compile=True")
-    chosen = LoadOptions.of(**options)
-    checkpoint = opened(name, folder, chosen)
+    checkpoint = opened(name, folder, chosen := LoadOptions.of(**options))
+    return around(name, folder, checkpoint, chosen, min_letter_mass=min_letter_mass, time=time)
+
+
+def around(
+    name: str,
+    folder: Path,
+    checkpoint: Opened,
+    options: LoadOptions,
+    *,
+    min_letter_mass: float,
+    time: Callable[[Sequence[float]], str],
+) -> Auto:
+    """The engine around a checkpoint that is open; arguments as for `load_engine`."""
     config = checkpoint.model.config
     family = FAMILY[config.model_type]
     pictures = read_pictures(name, folder, config=config, tokenizer=checkpoint.tokenizer, family=family)
@@ -486,7 +498,7 @@ def load_engine(
         checkpoint.tokenizer,
         pictures=pictures,
         composer=compose(name, checkpoint.tokenizer, pictures, time=time),
-        prices=(language_price(config), PicturePrice(_countable_tower(checkpoint.model, pictures, chosen), pictures)),
+        prices=(language_price(config), PicturePrice(_countable_tower(checkpoint.model, pictures, options), pictures)),
         identity=f"{checkpoint.identity}:auto:{pictures.backend}",
         min_letter_mass=min_letter_mass,
     )
