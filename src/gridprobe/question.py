@@ -4,9 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
+from typing import TYPE_CHECKING
 
 from gridprobe.errors import UsageError
-from gridprobe.video.subtitles import Between
+
+if TYPE_CHECKING:
+    from gridprobe.video.subtitles import Between
 
 # Prompt templates: the exact text that follows the frames. Changing a prompt changes results.
 #
@@ -271,7 +274,7 @@ class Question:
     subtitles: str = ""
     template: str = "default"
     id: str | None = None
-    spoken: Between | None = None
+    spoken: "Between | None" = None
     """Subtitles that are shown between the frames instead, at the time they are spoken."""
     verbatim: str = ""
     """The whole prompt, as another program wrote it, in place of a template's; see `from_prompt`."""

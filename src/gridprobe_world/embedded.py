@@ -34,7 +34,6 @@ from gridprobe.models.base import (
 from gridprobe.models.local import checkpoint
 from gridprobe.open_ended import remembered
 from gridprobe.question import OR_NOT_SHOWN, SHORT, Question
-from gridprobe_world.questions import behind_yes_no
 from gridprobe_world.world import BACKGROUNDS, COLOURS, DIGITS, NOT_SHOWN, PATTERNS, SHAPES, TIMES
 
 # check_shipped(): the files of a model of the package are those that were released, byte for byte.
@@ -268,6 +267,8 @@ def _behind(prompt: str) -> list[tuple[str, Question, Meanings]]:
     words = ((match[3] or "yes").casefold(), (match[4] or "no").casefold()) if match else ()
     if not match or len(set(words)) < 2:
         return []
+    from gridprobe_world.questions import behind_yes_no  # few questions need it
+
     behind = []
     for question, means in behind_yes_no(match[1]):
         asked = replace(question, template="paper" if match[2] else "default")

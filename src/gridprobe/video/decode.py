@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from gridprobe._util import report, usable_cores
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video.files import Deadline, VideoFile, VideoLimits, check_file, unchanged
-from gridprobe.video.reader import Reader, Shown, dry_run, expected_pts
 from gridprobe.video.sampling import (
     START,
     Anchor,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from av.video.reformatter import VideoReformatter
 
     from gridprobe.video.frames import Pixels
+    from gridprobe.video.reader import Shown
 
 # Several readers in parallel, each with its share of the plan, its own demuxer and its own decoder, fill one array.
 #
@@ -130,7 +130,7 @@ class Share:
     lost: int = 0
     undamaged: bool = True
 
-    def accept(self, target: int, shown: Shown | None) -> Shown | None:
+    def accept(self, target: int, shown: "Shown | None") -> "Shown | None":
         """The frame found, unless it is a substitute from too far away; counts substitutes and lost targets."""
         if shown is None or (shown.substitute and abs(shown.pts - target) > self.reach):
             self.lost += 1
@@ -172,6 +172,8 @@ def _read(open_source: Opener, clock: FrameClock, share: Share, *, alone: bool, 
         if not alone:
             source.stream.thread_type = "NONE"
             source.stream.codec_context.thread_count = 1
+        from gridprobe.video.reader import Reader  # most processes let a child decode
+
         reader = Reader(source, clock, share.reach)
         for target, start, last in share.plan.steps():
             shown = share.accept(target, reader.shown_at(target, start, last=last))
@@ -182,7 +184,7 @@ def _read(open_source: Opener, clock: FrameClock, share: Share, *, alone: bool, 
                 return
 
 
-def _store(share: Share, shown: Shown, scaler: "VideoReformatter") -> None:
+def _store(share: Share, shown: "Shown", scaler: "VideoReformatter") -> None:
     height, width, frame, turns = share.buffer.height, share.buffer.width, shown.frame, share.info.rotation // 90
     if turns % 2:
         width, height = height, width
@@ -298,6 +300,8 @@ class FileStream:
     def expected_pts(self) -> list[int] | None:
         """When the frames of the plan are shown, read from the packets without decoding; None without timestamps."""
         with unchanged(self.file), self.opener()() as source:
+            from gridprobe.video.reader import expected_pts
+
             return expected_pts(source, self.clock, self.plan)
 
     def read(
@@ -555,6 +559,8 @@ def _way(stream: FileStream, precision: Precision, opener: Opener) -> Way:
     with opener() as source:
         plan = make_plan(source, clock, moments, precision=precision, cell=stream.cell)
     with opener() as source:
+        from gridprobe.video.reader import dry_run
+
         steps = list(dry_run(source, clock, plan))
     keys = {start.key for start in plan.anchors}
     shown = list(dict.fromkeys(step.target if step.due is None else step.due for step in steps))

@@ -46,8 +46,6 @@ from gridprobe.models.qwen3vl.prompt import (
     time_marker,
 )
 from gridprobe.models.qwen3vl.vision import Features, VisionTower
-from gridprobe.models.transformers import check_version
-from gridprobe.models.transformers.engine import around
 
 LEAST_ROW = 512
 """Texts of that many tokens together share a row after any prefix; after a long one, half as many tokens as it has."""
@@ -257,6 +255,9 @@ def load_engine(
     if not plain_weights(checkpoint.model):
         if compile:
             raise UsageError("only a model that is not quantized and on one device can be compiled")
+        from gridprobe.models.transformers import check_version
+        from gridprobe.models.transformers.engine import around
+
         check_version()
         return around(name, folder, checkpoint, chosen, min_letter_mass=min_letter_mass, time=time_marker)
     return Qwen3VL(
