@@ -91,14 +91,23 @@ def test_c03_without_a_terminal_there_are_no_escape_codes_and_narrow_ones_are_ke
 @pytest.mark.parametrize("columns", [40, 80])
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_lists_cut_no_name_and_no_address(columns: int, encoding: str) -> None:
-    environment = {"COLUMNS": str(columns), "PYTHONIOENCODING": encoding, "TERM": "dumb"}
-    models, settings = (gridprobe("list", what, **environment).stdout for what in ("models", "settings"))
+    models, settings = (
+        gridprobe("list", what, COLUMNS=str(columns), PYTHONIOENCODING=encoding, TERM="dumb").stdout
+        for what in ("models", "settings")
+    )
 
     for words in ("checkpoint:FOLDER|OWNER/NAME", "http://localhost:8000/v1#MODEL;", "Qwen/Qwen3-VL-2B-Instruct;"):
         assert words in models.split()
     for line in (models + settings).splitlines():
         assert len(line) <= columns or len(line.split()) == 1 or "--set NAME" in line, line
         assert line == line.rstrip() and "…" not in line and "..." not in line
+
+
+def test_without_torch_a_model_names_the_extra_and_the_build_for_a_cpu(clip: Path) -> None:
+    done = gridprobe(*question(clip, "embedded"), absent=("torch", "transformers"))
+
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.endswith(f"which is not installed; run: {install_command('local')}\n")
 
 
 def test_doctor_cuts_no_address(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
