@@ -461,19 +461,6 @@ class TestOtherVerbs:
             "without a GPU run first: pip install torch --index-url https://download.pytorch.org/whl/cpu"
         )
 
-    def test_a_model_names_the_extra_and_the_build_of_torch_for_a_cpu(
-        self, clip: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for name in ("torch", "transformers"):
-            monkeypatch.setitem(sys.modules, name, None)
-        for name in [name for name in sys.modules if name.startswith("gridprobe.models.local")]:
-            monkeypatch.delitem(sys.modules, name)
-
-        result = run("ask", clip, "?", "-o", "a", "-o", "b", "--model", tiny_checkpoint)
-
-        assert result.exit_code == 1 and result.stderr.count("\n") == 1
-        assert "pip install 'gridprobe[local]'; without a GPU run first: pip install torch --index-url" in result.stderr
-
     def test_doctor_survives_a_decoder_that_cannot_be_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """C06: finding this out is what doctor is for."""
         monkeypatch.setitem(sys.modules, "av", None)

@@ -103,6 +103,13 @@ def test_lists_cut_no_name_and_no_address(columns: int, encoding: str) -> None:
         assert line == line.rstrip() and "…" not in line and "..." not in line
 
 
+def test_without_torch_a_model_names_the_extra_and_the_build_for_a_cpu(clip: Path) -> None:
+    done = gridprobe(*question(clip, "embedded"), absent=("torch", "transformers"))
+
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.endswith(f"which is not installed; run: {install_command('local')}\n")
+
+
 def test_doctor_cuts_no_address(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     print_checks([Check("local models", "absent", f"run: {install_command('local')}"), Check("disk", "ok", "[b]9[/b]")])
