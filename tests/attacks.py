@@ -31,6 +31,7 @@ from gridprobe_serve.middleware import WRONG_KEYS
 from gridprobe_serve.running import UNREAD_SECONDS
 from gridprobe_serve.store import MOST_UPLOADS
 from videos import numbered_video
+from waiting import wait_until
 
 KEY = "secret-of-the-attacks"
 LONGEST = 900
@@ -39,13 +40,14 @@ PATIENCE = 30.0
 """Seconds in which the server must answer /health, or give back what a client took."""
 MEMORY = 1 << 30
 """Bytes that an attack may make the server take."""
+FEW = 128
+"""Descriptors of a server that some clients try to use up."""
 LARGE = 64 << 20
 """Bytes of the video; more than the buffers of a connection."""
 RANGES = (
     *("bytes=5-2", "bytes=999999999999-", "bytes=-0", "bytes=a-b", "bytes=", "lines=0-1", "bytes=0-0,2-2,4-4"),
     *("bytes=-999999999999", "bytes=0-0," * 50 + "1-1", "bytes=1-0,0-1"),
 )
-SETTINGS = {"k": 3, "effort": "full"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Target:
     """Where it stores them."""
 
     def connection(self, source: str = "127.0.0.1") -> HTTPConnection:
-        return HTTPConnection("127.0.0.1", self.port, timeout=LONGEST, source_address=(source, 0))
+        return HTTPConnection("127.0.0.1", self.port, timeout=2 * PATIENCE, source_address=(source, 0))
 
     def ask(
         self, method: str, path: str, body: Any = None, source: str = "127.0.0.1", **headers: str
@@ -67,8 +69,9 @@ class Target:
         with closing(self.connection(source)) as connection:
             return reply_of(connection, method, path, body, **headers)
 
-    def question(self, text: str = "What is the color of the ball?") -> dict[str, Any]:
-        return {"video": "talk.mp4", "question": text, "options": ["red", "blue"], "settings": SETTINGS}
+    def question(self, text: str = "What is the color of the ball?", effort: str = "full") -> dict[str, Any]:
+        settings = {"k": 3, "effort": effort}
+        return {"video": "talk.mp4", "question": text, "options": ["red", "blue"], "settings": settings}
 
     def open_session(self) -> str:
         status, found = self.ask("POST", "/v1/gridprobe/sessions", {"video": "talk.mp4", "settings": {"k": 3}})
@@ -123,6 +126,17 @@ def soon(true: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     return True
 
 
+@contextmanager
+def descriptors_up_to(number: int, target: Target) -> Iterator[None]:
+    """Let the server open no descriptor from that number on."""
+    before = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(target.pid, resource.RLIMIT_NOFILE, (min(number, before[0]), before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(target.pid, resource.RLIMIT_NOFILE, before)
+
+
 Outcome = tuple[bool, str]
 """Whether the server withstood, and what was measured."""
 
@@ -132,7 +146,8 @@ def long_questions(target: Target, count: int) -> Outcome:
     texts = ["red ball " * (20_000 // 9), "red ball " * 3000]
     before = target.memory()
     with ThreadPoolExecutor(count) as pool:
-        sent = [pool.submit(target.ask, "POST", "/v1/gridprobe/ask", target.question(text)) for text in texts * count]
+        bodies = [target.question(text, "quick") for text in texts * count]
+        sent = [pool.submit(target.ask, "POST", "/v1/gridprobe/ask", each) for each in bodies]
         most = before
         while not all(each.done() for each in sent):
             most = max(most, target.memory())
@@ -166,22 +181,29 @@ def odd_ranges(target: Target, count: int) -> Outcome:
 
 
 def slow_connections(target: Target, count: int) -> Outcome:
-    """Connections that never finish their headers lock everybody out."""
+    """Connections that never finish their headers lock everybody out, here of a server with few descriptors."""
+    count = max(count, 2 * FEW)
     with ExitStack() as stack:
+        stack.enter_context(descriptors_up_to(FEW, target))
         for _ in range(count):
             stack.enter_context(closing(target.raw("GET /ready HTTP/1.1\nHost: localhost\nX-Slow: ")))
         seconds = target.health()
-        status, _ = target.ask("GET", "/ready", source="127.0.0.2")
-    return seconds < PATIENCE and status == 200, f"/health took {seconds:.2f} s, another address got {status}"
+        try:
+            status, _ = target.ask("GET", "/ready", source="127.0.0.2")
+        except OSError:
+            status = 0
+    words = f"{count} connections, {FEW} descriptors: /health took {seconds:.2f} s, another address got {status}"
+    return seconds < PATIENCE and status == 200, words
 
 
 def announced_bodies(target: Target, count: int) -> Outcome:
     """Bodies that are announced and not sent take the room of others."""
     head = f"POST /v1/gridprobe/ask HTTP/1.1\nHost: localhost\nAuthorization: Bearer {KEY}\n"
-    head += f"Content-Type: application/json\nContent-Length: {64 << 20}\n\n"
+    head += f"Content-Type: application/json\nContent-Length: {64 << 20}\nExpect: 100-continue\n\n"
     with ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(closing(target.raw(head, b" ")))
+            connection = stack.enter_context(closing(target.raw(head, b" ")))
+            connection.recv(1)  # it says "100 Continue" when it begins to read, or that it refuses
         status, _ = target.ask("POST", "/v1/gridprobe/ask", target.question())
     return status == 200, f"a question meanwhile got {status}"
 
@@ -232,16 +254,12 @@ def many_uploads(target: Target, count: int) -> Outcome:
 def no_descriptors(target: Target, _: int) -> Outcome:
     """A server without descriptors blames the video."""
     path = f"{target.open_session()}/video"
-    before = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
     with closing(target.connection()) as connection:
         reply_of(connection, "GET", "/ready")
         used = target.descriptors()
         free = next(number for number in range(len(used) + 1) if number not in used)
-        resource.prlimit(target.pid, resource.RLIMIT_NOFILE, (free, before[1]))
-        try:
+        with descriptors_up_to(free, target):
             during, found = reply_of(connection, "GET", path)
-        finally:
-            resource.prlimit(target.pid, resource.RLIMIT_NOFILE, before)
         after, _ = reply_of(connection, "GET", path)
     return (during, after) == (503, 200), f"{during} ({found['error']['code']}), and {after} when there were some again"
 
@@ -286,14 +304,25 @@ def serving(folder: Path) -> Iterator[Target]:
     command = [sys.executable, "-m", "gridprobe", "serve", "--port", "0", "--model", "embedded:nano", "--device", "cpu"]
     environment = {**os.environ, "GRIDPROBE_KEY": KEY, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
     command += ["--preset", "gridworld", "--videos", str(videos)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    log = folder / "log"  # a pipe that nobody reads would stop a server that says much
+    with log.open("w") as file, subprocess.Popen(command, stderr=file, stdout=file, env=environment) as process:
         try:
-            assert process.stderr is not None
-            port = next(int(match[1]) for line in process.stderr if (match := re.search(r"serving at .*:(\d+)", line)))
-            yield Target(process.pid, port, temporary)
+            wait_until(lambda: re.search(r"serving at .*:(\d+)", log.read_text()))
+            yield Target(process.pid, int(re.findall(r"serving at \S*:(\d+)", log.read_text())[0]), temporary)
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate()
+
+
+def give_up_after(seconds: int, target: Target) -> None:
+    """End this program and the server after some time, or at SIGTERM."""
+
+    def give_up(*_: object) -> None:
+        os.kill(target.pid, signal.SIGKILL)
+        os._exit(2)
+
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, give_up)
+    signal.alarm(seconds)
 
 
 def main() -> int:
@@ -302,11 +331,11 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of the full number of clients and requests")
     parser.add_argument("--only", choices=ATTACKS, help="one attack")
     given = parser.parse_args()
-    signal.alarm(LONGEST)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     held = True
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as target:
+        give_up_after(LONGEST, target)
         for point, (attack, full) in ATTACKS.items():
             if given.only in (None, point):
                 count = max(min(full, 4), round(full * given.share))
