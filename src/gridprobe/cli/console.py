@@ -144,10 +144,10 @@ def progress(*stages: str) -> Iterator[None]:
     if is_quiet():
         yield
     elif sys.stderr.isatty():
-        with _bars() as bars, listening(_only(stages, _BarListener(bars))):
+        with _bars() as bars, listening(_only(stages, _in_bars(bars))):
             yield
     else:
-        with listening(_only(stages, _LineListener())):
+        with listening(_only(stages, _in_lines())):
             yield
 
 
@@ -161,27 +161,31 @@ def _bars() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=shared)
 
 
-class _BarListener:
-    def __init__(self, bars: Progress) -> None:
-        self.bars = bars
-        self.tasks: dict[str, TaskID] = {}
+def _in_bars(bars: Progress) -> Listener:
+    """Draw a bar for each stage."""
+    tasks: dict[str, TaskID] = {}
 
-    def __call__(self, event: ProgressEvent) -> None:
+    def update(event: ProgressEvent) -> None:
         stage, done, total = event
-        if stage not in self.tasks:
-            self.tasks[stage] = self.bars.add_task(STAGES.get(stage, stage), total=total)
-        self.bars.update(self.tasks[stage], completed=done, total=total)
+        if stage not in tasks:
+            tasks[stage] = bars.add_task(STAGES.get(stage, stage), total=total)
+        bars.update(tasks[stage], completed=done, total=total)
+
+    return update
 
 
-class _LineListener:
-    def __init__(self) -> None:
-        self.next = time.monotonic() + QUIET_SECONDS
+def _in_lines() -> Listener:
+    """Print a line now and then."""
+    following = time.monotonic() + QUIET_SECONDS
 
-    def __call__(self, event: ProgressEvent) -> None:
+    def update(event: ProgressEvent) -> None:
+        nonlocal following
         stage, done, total = event
-        if total > 1 and time.monotonic() >= self.next:  # "1 of 1" is no information
-            self.next = time.monotonic() + LINE_EVERY_SECONDS
+        if total > 1 and time.monotonic() >= following:  # "1 of 1" is no information
+            following = time.monotonic() + LINE_EVERY_SECONDS
             print(f"{STAGES.get(stage, stage)}: {done} of {total}", file=sys.stderr, flush=True)
+
+    return update
 
 
 # Signals that end a run in order, as Ctrl-C does: SIGTERM, SIGHUP, and the SIGUSR1 that schedulers send in advance.
