@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("compare", VIDEO, *QUESTION, *MODEL, *HERE, "--selectors", "gridprobe,uniform", "--frames", "2"),
     "demo": ("demo", "--out", "HERE/demo☃"),
     "doctor": ("doctor",),
+    "cache": ("cache",),
     "eval": ("eval", "jsonl", "--data", "HERE/mine.jsonl", "--out", "HERE/run☃", *MODEL, "--workers", "0", *HERE),
     "score --keyframes": ("score", "HERE/run☃", "--keyframes", "HERE/frames☃.json"),
     "score --predictions": ("score", "HERE/run☃", "--predictions", "HERE/predictions.json"),
