@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PARALLEL := -n 4 --dist worksteal
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
+.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-lmms test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -52,6 +52,10 @@ test-all: lint $(VENV)/.system
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000
+
+# Known attacks on a real server on loopback; two minutes or more.
+test-attacks: setup
+	PYTHONPATH=src:tests $(BIN)/python tests/attacks.py
 
 # The oldest supported transformers and PyAV, in a separate environment.
 test-oldest: $(VENV)-oldest/.installed

@@ -307,7 +307,7 @@ def serving(folder: Path) -> Iterator[Target]:
     environment = {**os.environ, "GRIDPROBE_KEY": KEY, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
     command += ["--preset", "gridworld", "--videos", str(videos)]
     log = folder / "log"  # a pipe that nobody reads would stop a server that says much
-    with log.open("wb") as file, subprocess.Popen(command, stderr=file, stdout=file, env=environment) as process:
+    with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output, env=environment) as process:
         try:
             wait_until(lambda: re.search(r"serving at .*:(\d+)", log.read_text()))
             yield Target(process.pid, int(re.findall(r"serving at \S*:(\d+)", log.read_text())[0]), temporary)

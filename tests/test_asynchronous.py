@@ -55,7 +55,7 @@ def test_questions_at_the_same_time_are_merged() -> None:
     model.gate.clear()
 
     async def run() -> list[gp.Answer]:
-        async with gp.AsyncSession(gray_pool(9), model=model, k=3, effort="quick") as session:
+        async with gp.AsyncSession(gray_pool(9), model=model, k=3) as session:
             first = asyncio.create_task(session.ask(QUESTIONS[0]))
             while not model.waiting.is_set():
                 await asyncio.sleep(0)

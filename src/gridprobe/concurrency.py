@@ -26,9 +26,9 @@ from queue import SimpleQueue
 from threading import Condition, Event, Lock, get_ident, local
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gridprobe._util import check_cancelled, is_cancelled, relayed, shared
+from gridprobe._util import is_cancelled, relayed, shared
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
-from gridprobe.models.base import Cost, Model, Request, Response, SamplingParams
+from gridprobe.models.base import Model, Request, Response, SamplingParams
 from gridprobe.models.wrappers import ModelWrapper
 from gridprobe.options import Plan
 
@@ -43,7 +43,8 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 LONG = 4000
 """Where calls are limited, as in a server, a participant's prompts of more characters run in calls of their own: once
 they are cancelled, such a call ends in the middle, which a merged one that others wait for cannot."""
-CHECK_SECONDS = 0.1
+CHECK_SECONDS = 0.2
+"""How often those who wait look whether they were cancelled."""
 FOR_ALL = (Cancelled, ServerUnavailable)
 """Errors after which no part of a call can succeed."""
 
@@ -128,7 +129,6 @@ class Batcher:
         self._running = False
         self.calls, self.parts = 0, 0
         """How often the models were called, and about how many requests in all."""
-        self._model = Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gridprobe-model")
 
     def merging(self, model: Model) -> "BatchedModel":
@@ -155,15 +155,6 @@ class Batcher:
     def close(self) -> None:
         """End the thread that the models run in, after what it is doing."""
         self._thread.shutdown(wait=False)
-
-    def alone(self, work: Callable[[], T]) -> T:
-        """Do something with a model while no call runs; who is cancelled stops waiting for that."""
-        while not self._model.acquire(timeout=CHECK_SECONDS):
-            check_cancelled("waiting for the model")
-        try:
-            return work()
-        finally:
-            self._model.release()
 
     def ask(self, key: Hashable, parts: Sequence[Any], run: Run) -> list[Any]:
         """The answers to some parts, in order; `run` gets parts of all calls with this key."""
@@ -218,10 +209,10 @@ class Batcher:
             self._waiting.append(call)
             try:
                 while call.todo:
-                    if self._running or not self._ready():
-                        call.changed.wait()
-                    else:
+                    if not self._running and self._ready():
                         self._lead()
+                    elif not call.changed.wait(CHECK_SECONDS) and is_cancelled(call.context):
+                        raise Cancelled("cancelled while waiting for the model")
             finally:
                 self._done([call])
 
@@ -307,7 +298,7 @@ class Batcher:
             with relayed(contexts):
                 return call.run(parts)
 
-        outcome = self._thread.submit(self.alone, lambda: call.context.run(run))
+        outcome = self._thread.submit(call.context.run, run)
         error = outcome.exception()
         share = (time.perf_counter() - start) / len(chosen)
         for each, _ in chosen:
@@ -329,10 +320,6 @@ class BatchedModel(ModelWrapper):
         """A response to each request, in order; choices are merged, and texts with the same parameters."""
         params = frozenset(each.task for each in requests if isinstance(each.task, SamplingParams))
         return self._batcher.ask((id(self._model), params, self._batcher.apart(requests)), requests, self._model.run)
-
-    def cost(self, request: Request) -> Cost:
-        """What the model says."""
-        return self._batcher.alone(lambda: self._model.cost(request))
 
 
 # Several questions at the same time, each in a thread, so that a `Batcher` can merge what they ask the models.

@@ -146,7 +146,9 @@ class TestAsk:
         jsonschema.validate(json.loads(result.stdout), SCHEMA)
 
     def test_context_and_the_cheap_baseline_reach_the_setup(self, clip: Path, tiny_checkpoint: Path) -> None:
-        context = json.loads(ask(clip, tiny_checkpoint, "--frames", 2, "--set", "context=small", "--json").stdout)
+        context = json.loads(
+            ask(clip, tiny_checkpoint, "--effort", "full", "--frames", 2, "--set", "context=small", "--json").stdout
+        )
         small = json.loads(ask(clip, tiny_checkpoint, "--selector", "all-small", "--json").stdout)
 
         assert context["settings"]["context"]["pixels"]["max_side"] == 224 and context["selection"]["kept"] == 2

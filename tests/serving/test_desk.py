@@ -140,7 +140,7 @@ def test_a_cancelled_job_frees_the_model_and_leaves_others_alone(folder: Path) -
         assert [len(call) for call in model.calls][:3] == [1, 1, 1], "the cancelled job's request was not asked"
 
 
-def test_a_job_that_is_cancelled_while_it_waits_for_a_price_frees_its_thread(folder: Path) -> None:
+def test_a_job_that_is_cancelled_while_the_model_is_busy_frees_its_thread(folder: Path) -> None:
     model = Gated(opened=False)
     with running_service(folder, model=model, concurrency=2) as service:
         blocker = asked(service)

@@ -517,7 +517,10 @@ class Model(Protocol):
         ...
 
     def cost(self, request: Request) -> Cost:
-        """What the request would cost, without running it; texts count as if each were as long as it may be."""
+        """What the request would cost, without running it; texts count as if each were as long as it may be.
+
+        Questions are priced while others are answered, so it may be called while `run` is at work in another thread.
+        """
         ...
 
 

@@ -135,7 +135,7 @@ def _confine(path: str) -> dict[str, Any]:
     if os.path.isdir(path):  # what is imported here can be read no more later
         from PIL import Image
 
-        import gridprobe.video.pictures  # noqa: F401
+        import gridprobe.video.pictures
 
         Image.init()
         with suppress(OSError), os.scandir(path) as entries:
@@ -143,6 +143,8 @@ def _confine(path: str) -> dict[str, Any]:
     else:
         from av.subtitles import codeccontext, stream  # noqa: F401
         from PIL import ImageFile  # noqa: F401
+
+        import gridprobe.video.reader  # noqa: F401
     identity, names = _identity(path), []
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)

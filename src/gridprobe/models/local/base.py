@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
+from threading import Lock
 from typing import Any, TypeVar
 
 import torch
@@ -147,6 +148,8 @@ class LocalModel(ABC):
         self._context = context
         self._ends = tuple(end)
         self._letters = lru_cache(partial(letter_tokens, tokenizer))
+        self._laying_out = Lock()
+        """Tokenizers and what is kept of layouts are not safe for threads, and questions are priced during passes."""
         self._memory = DeviceMemory.of(model, token_bytes=token_bytes, cache_bytes=cache_bytes)
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features and prefixes that may be reused."""
@@ -193,7 +196,7 @@ class LocalModel(ABC):
 
     def cost(self, request: Request) -> Cost:
         """The cost of the request by itself, from its exact token count; its texts are as long as they may be."""
-        job = PreparedRequest(0, request, self._layout(request))
+        job = self._laid_out(0, request)
         return with_texts(self._prompt_cost(job), request.task, partial(self._text_cost, job))
 
     def _each(self, requests: Sequence[Request], work: Callable[[Batch], dict[int, T]], *, share: int = 1) -> list[T]:
@@ -217,8 +220,12 @@ class LocalModel(ABC):
             report("model", len(results), len(jobs))
         return [results[place] for place in range(len(jobs))]
 
+    def _laid_out(self, place: int, request: Request) -> PreparedRequest:
+        with self._laying_out:
+            return PreparedRequest(place, request, self._layout(request))
+
     def _prepared(self, place: int, request: Request) -> PreparedRequest:
-        job = PreparedRequest(place, request, self._layout(request))
+        job = self._laid_out(place, request)
         if self._context is not None and len(job.layout) > self._context:
             raise TooLarge(
                 f"the question with {job.frames} needs {len(job.layout):,} tokens, "
