@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 COMMANDS = {
     r"no CUDA device": "GRIDPROBE_REQUIRE_GPU=1 .venv/bin/python -m pytest -m gpu    (on a machine with a GPU)",
+    r"no DejaVu Sans on this machine": "apt-get install fonts-dejavu-core && make test",
     r"no Chromium on this machine": "apt-get install chromium && make test",
     r"Playwright is not installed": ".venv/bin/python -m pip install playwright && make test",
     r"needs strace": "apt-get install strace && make test",

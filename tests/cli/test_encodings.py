@@ -31,7 +31,11 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path, one_t
              "bins": {"ort": "Łódź"}} for n in range(2)]  # fmt: skip
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     same = ("eval", "jsonl", "--data", folder / "mine.jsonl", "--model", tiny_checkpoint, "--workers", "0", *HERE)
-    for name, more in (("run☃", ()), ("all", ("--selector", "all")), ("open", ("--with", "open=true"))):
+    for name, more in (
+        ("run☃", ("--effort", "full")),
+        ("all", ("--selector", "all")),
+        ("open", ("--with", "open=true")),
+    ):
         done = run("utf-8", *same, "--out", folder / name, *more)
         assert done.exit_code == 0, done.output
     return folder
@@ -54,7 +58,20 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "demo": ("demo", "--out", "HERE/demo☃"),
     "doctor": ("doctor",),
     "cache": ("cache",),
-    "eval": ("eval", "jsonl", "--data", "HERE/mine.jsonl", "--out", "HERE/run☃", *MODEL, "--workers", "0", *HERE),
+    "eval": (
+        "eval",
+        "jsonl",
+        "--data",
+        "HERE/mine.jsonl",
+        "--out",
+        "HERE/run☃",
+        *MODEL,
+        "--workers",
+        "0",
+        "--effort",
+        "full",
+        *HERE,
+    ),
     "score --keyframes": ("score", "HERE/run☃", "--keyframes", "HERE/frames☃.json"),
     "score --predictions": ("score", "HERE/run☃", "--predictions", "HERE/predictions.json"),
     "help": ("help", "ask"),

@@ -9,6 +9,7 @@ import pytest
 from drawn import cut_off, overlapping, texts, words
 from evaluation_runs import item, large_run, record, selection, spec_of, staged, write_run
 from gridprobe.errors import UsageError
+from gridprobe.report.format import levels
 from gridprobe.video import Video
 from gridprobe_eval.reader import Run, read_runs
 from regime import regime_figure, regimes
@@ -42,7 +43,10 @@ def test_maps_and_kept_frames_are_the_runs(runs: list[Run]) -> None:
     assert notes == [] and [row.result.id for row in rows] == ["v1-a", "v1-c"]
     for axes, name in zip(maps(figure), "ac", strict=True):
         row_confidence, column_confidence = MAPS[name]
-        np.testing.assert_allclose(axes.get_images()[0].get_array(), np.outer(row_confidence, column_confidence))
+        importance = np.outer(row_confidence, column_confidence)
+        np.testing.assert_allclose(
+            axes.get_images()[0].get_array().reshape(-1), levels(importance.reshape(-1).tolist())
+        )
         (dots,) = axes.get_lines()
         kept = [int(3 * y + x) for x, y in zip(dots.get_xdata(), dots.get_ydata(), strict=True)]
         assert kept == selection(row_confidence, column_confidence)["indices"]
@@ -90,7 +94,7 @@ def test_a_map_with_a_number_for_each_frame_is_drawn(tmp_path: Path) -> None:
     one = write_run(tmp_path / "r", [item("v1-a", video="")], [staged("v1-a", "B", "focus", overview="C", focus="B")])
     (axes,) = maps(regime_figure(regimes(read_runs([one]))[0]))
 
-    np.testing.assert_allclose(axes.get_images()[0].get_array(), np.arange(9).reshape(3, 3) * 0.01)
+    np.testing.assert_allclose(axes.get_images()[0].get_array(), np.arange(9).reshape(3, 3) / 8)
     assert axes.get_lines()[0].get_xdata().tolist() == [1, 1] and axes.get_lines()[0].get_ydata().tolist() == [0, 1]
 
 

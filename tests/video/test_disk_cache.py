@@ -14,7 +14,7 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import VideoError
-from gridprobe.video import FrameCache, FrameSize, Video, VideoLimits, cache_folder, decode, open_cache, sample
+from gridprobe.video import FrameCache, FrameSize, Video, VideoLimits, cache_folder, decode, open_cache, reader, sample
 from gridprobe.video.decode import FileStream
 from gridprobe.video.sampling import FrameIndex
 from videos import Pixels, numbered_video, patched
@@ -160,14 +160,15 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
 ) -> None:
     path = tmp_path / "video.mp4"
     path.write_bytes(clip.read_bytes())
-    original = getattr(decode, stage)
+    module = reader if stage == "expected_pts" else decode
+    original = getattr(module, stage)
 
     def replaced(*arguments: object, **options: object) -> object:
         found = original(*arguments, **options)
         path.write_bytes(clip.read_bytes()[:-1])
         return found
 
-    monkeypatch.setattr(decode, stage, replaced)
+    monkeypatch.setattr(module, stage, replaced)
     with pytest.raises(VideoError, match="changed while it was in use"):
         video = Video(path, num_frames=9, cache=FrameCache(folder, CAP))
         video.lazy(SMALL) if stage == "expected_pts" else video.pool(SMALL)
