@@ -467,6 +467,10 @@ class Capabilities:
     mixes what it has read."""
     attention_map: bool = False
     """Whether it says how much the text looks at each frame."""
+    prefix_cache: bool = False
+    """Whether it may know the beginning of a request from an earlier one, as servers do."""
+    logprobs: bool = True
+    """Whether it gives probabilities of labels; else they are counts of answers that it draws."""
     generates: bool = False
     """Whether it writes text."""
     frame_pairs: bool = True
