@@ -57,7 +57,7 @@ class TestAsk:
         cost = answer["cost"]
         assert cost["unpriced_calls"] == cost["calls"] > 1 and cost["tflops"] == 0
         assert cost["money"] == pytest.approx((2.5 * cost["tokens"] + 10 * cost["calls"]) / 1e6)
-        assert any("rows and columns were probed" in warning for warning in answer["warnings"])
+        assert any("asked when the answer is shown" in warning for warning in answer["warnings"])
 
     def test_a_second_server_answers(self, clip: Path) -> None:
         with serving(Fake()) as first, serving(Fake(models=("large",), ids=False)) as second:
