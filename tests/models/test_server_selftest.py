@@ -38,6 +38,19 @@ class TestRungs:
 
         assert server.features.strategy.name == "samples8" and "drawn" in server.capabilities.summary
 
+    def test_m08_one_answer_at_a_time_if_several_are_refused(self, open_server: Open) -> None:
+        """As Claude's endpoint does for programs that speak to OpenAI."""
+        refuse = Fault.error(400, "n must be 1")
+        fake = Fake(voice=by_eye, ids=False, top=0, choose=lambda body: refuse if "n" in body else None)
+        server = open_server(fake, samples=4)
+        start = fake.asked
+        (answer,) = choose(server, [shown(noise_pool(2))])
+
+        assert server.features.strategy.name == "samples4" and fake.asked == start + 4
+        assert answer.cost.calls == 4 and answer.cost.tokens == 4 * 35, "the rule for tokens is that of one request"
+        assert server.features.rule.image(64 * 64) == 6
+        assert [body["seed"] for _, body in fake.requests[-4:]] == [0, 1, 2, 3]
+
     def test_m08_a_refusal_before_any_question_if_nothing_works(self, open_server: Open) -> None:
         def blind(heard: Heard, letters: Any) -> dict[str, float]:
             return {letter: 1.0 if letter == "A" else 0.0 for letter in letters}

@@ -274,6 +274,8 @@ class SampledLogprobs:
     """Draws answers and counts how often each letter is among them."""
 
     samples: int
+    at_once: bool = True
+    """Whether one request may ask for several answers."""
 
     @property
     def name(self) -> str:
@@ -403,6 +405,10 @@ class ChatClient:
         """Send all images again: the server was restarted."""
         self._sent = set()
 
+    @property
+    def _at_once(self) -> bool:
+        return not isinstance(self.strategy, SampledLogprobs) or self.strategy.at_once
+
     def _complete(
         self, parts: Sequence[Part], fields: Mapping[str, Any], *, samples: int, seed: int | None, stop: Event | None
     ) -> tuple[list[Choice], ServerUsage]:
@@ -410,7 +416,7 @@ class ChatClient:
         choices: list[Choice] = []
         usage = ServerUsage()
         while len(choices) < samples:
-            more = {"n": samples - len(choices)} if samples > 1 else {}
+            more = {"n": samples - len(choices)} if samples > 1 and self._at_once else {}
             more |= {} if seed is None else {"seed": seed + usage.calls}
             reply = self._post(CHAT, [parts], {**fields, **more}, stop)
             choices += _choices(reply)

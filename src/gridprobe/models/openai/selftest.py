@@ -279,8 +279,9 @@ def letters(chat: ChatClient, parts: Sequence[Part]) -> LabelLogprobs:
 
 
 def _tokens(chat: ChatClient, *parts: Part) -> int | None:
-    """The tokens of a message, if the server counts them."""
-    return chat.choose([parts], LABELS)[1].prompt
+    """The tokens of a message, if the server counts them; each sample may be a request of its own."""
+    _, usage = chat.choose([parts], LABELS)
+    return None if usage.prompt is None else usage.prompt // usage.calls
 
 
 def _supports(test: Callable[..., object], *arguments: object) -> bool:
@@ -305,7 +306,8 @@ def _best_strategy(client: Client, model: str, samples: int) -> tuple[ChatClient
         return tuple(tokens)
 
     reasons = []
-    strategies: list[Strategy] = [*map(TopLogprobs, TOPS), SampledLogprobs(samples)]
+    strategies: list[Strategy] = [*map(TopLogprobs, TOPS)]
+    strategies += [SampledLogprobs(samples), SampledLogprobs(samples, at_once=False)]
     if _supports(encode, "A"):
         strategies.insert(0, TokenIdLogprobs(encode))
     for strategy in strategies:
