@@ -79,6 +79,15 @@ class TestLetters:
         assert answer.cost.probe.tokens - answer.cost.probe.cached_tokens > answer.cost.overview.tokens
         assert ASKED_WHEN not in answer.warnings
 
+    @pytest.mark.parametrize(("width", "by"), [(896, "focus"), (224, "all")])
+    def test_the_bill_is_never_higher_than_that_of_all_frames(self, width: int, by: str, open_server: Open) -> None:
+        """Every token that is sent counts, cached or not: where three overviews are too many, there is none."""
+        pool = gray_pool(36, width=width, height=width // 2)
+        answer = gp.ask(pool, QUESTION, model=open_server(Fake(voice=sees_it, caches=True)), k=6)
+
+        assert answer.reached.by == by and answer.cost.total.share_of(answer.cost.baseline) <= 1.0
+        assert answer.cost.total.calls == (4 if by == "focus" else 1)
+
     def test_likely_tokens_are_enough(self, open_server: Open) -> None:
         with gp.Session(POOL, model=open_server(Fake(voice=sees_it, ids=False)), effort="full") as session:
             answer = session.ask(QUESTION)
