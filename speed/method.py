@@ -231,7 +231,7 @@ def _lines(
 
 
 def _forget(model: Model) -> None:
-    engine: Any = getattr(model, "_engine", model)
+    engine: Any = getattr(model, "engine", model)
     engine.kept.clear()
 
 
