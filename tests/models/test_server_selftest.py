@@ -116,6 +116,7 @@ def test_a_server_that_takes_pictures_away_from_their_times_gets_them_first(
 
     texts = [part for part in heard[-1] if isinstance(part, str)]
     assert texts == ["Hello.\n<3.5 seconds> picture 1\n<10.5 seconds> picture 2\n<17.5 seconds> picture 3\nWhy?"]
+    assert server.features.uuids == server.features.batches == ids
     assert server.identity.endswith(";pictures-first") and "so they come first" in server.capabilities.summary
 
 

@@ -424,7 +424,7 @@ def _has_batches(chat: ChatClient, canary: LabelLogprobs) -> bool:
 
 def _has_uuids(chat: ChatClient, canary: LabelLogprobs) -> bool:
     """Whether images can be sent once and named later."""
-    named = ChatClient(chat.client, chat.model, chat.strategy, uuids=True)
+    named = ChatClient(chat.client, chat.model, chat.strategy, uuids=True, pictures_first=chat.pictures_first)
     return near(canary, letters(named, CANARY)) and near(canary, named.choose_by_uuid(CANARY, LABELS))
 
 
