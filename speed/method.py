@@ -73,6 +73,7 @@ WAYS = {
     "map attention, 16": Way({"effort": "full", "frames": 16}),
     "map fresh": Way({"effort": "full", "probes": "fresh"}),
     "map fresh, 8": Way({"effort": "full", "probes": "fresh", "frames": 8}),
+    "map when, 8": Way({"effort": "full", "probes": "when", "frames": 8}),
     "uniform 8 + context": Way({"effort": "full", "context": "small", "frames": 8}, selector="uniform"),
     "shape rule + context": Way({"effort": "full", "probes": "fresh", "frames": "shape"}),
 }

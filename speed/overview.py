@@ -34,7 +34,8 @@ from gridprobe.importance import Fixed
 from gridprobe.models import FrameGroup, Packing, Posterior, Request, View, choose
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.question import Question
-from gridprobe.selectors.gridprobe import GridProbe, Probes, overview_request
+from gridprobe.selectors.base import Probes
+from gridprobe.selectors.gridprobe import GridProbe, overview_request
 from gridprobe.video import FramePool, FrameSize
 
 RIVAL = "all frames, plain transformers, pairs"

@@ -39,6 +39,7 @@ __all__ = [
     "Prose",
     "Voice",
     "as_request",
+    "by_eye",
     "by_hash",
     "opener",
     "serving",
@@ -129,6 +130,8 @@ class Fake:
     """Tokens around every part."""
     cached: int = 0
     """Tokens that it claims to have in its cache."""
+    caches: bool = False
+    """Whether it has those in its cache that an earlier message began with."""
     smallest: int = 0
     """Tokens of a picture at least."""
     count: Callable[[Heard], int] | None = None
@@ -144,6 +147,8 @@ class Fake:
         self.requests: list[tuple[str, Mapping[str, Any]]] = []
         self.keys: list[str | None] = []
         self.pictures: dict[str, Pixels] = {}
+        self.read: list[Heard] = []
+        """The messages that it has read, if it has a cache."""
         self.sent = 0
         """Pictures that arrived with their bytes."""
         self.url = ""
@@ -177,6 +182,7 @@ class Fake:
     def _chat(self, conversations: Sequence[Any], body: Mapping[str, Any]) -> tuple[int, Any]:
         choices: list[Any] = []
         tokens = written = 0
+        cached = self.cached
         for messages in conversations:
             try:
                 heard = self._hear(messages[0]["content"])
@@ -189,6 +195,9 @@ class Fake:
                 }
             heard = self.shuffles(_limited(heard, self.keeps))
             tokens += (self.count or self._count)(heard)
+            if self.caches:
+                cached += max((self._count(shared(heard, earlier)) for earlier in self.read), default=0)
+                self.read.append(heard)
             wanted = body.get("n", 1) if self.many else 1
             texts = self.prose(heard, {**body, "n": wanted})
             for number in range(wanted):
@@ -196,8 +205,8 @@ class Fake:
                 choices.append({"index": len(choices), **found})
             written += wanted if texts is None else sum(text.tokens for text in texts)
         usage = {"prompt_tokens": tokens, "completion_tokens": written}
-        if self.cached:
-            usage["prompt_tokens_details"] = {"cached_tokens": self.cached}  # type: ignore[assignment]
+        if cached:
+            usage["prompt_tokens_details"] = {"cached_tokens": cached}  # type: ignore[assignment]
         reply = {"object": "chat.completion", "choices": choices, "system_fingerprint": self.fingerprint}
         return 200, reply | ({"usage": usage} if self.counts else {})
 
@@ -253,6 +262,26 @@ class Fake:
             if not isinstance(part, str):
                 tokens += max(self.smallest, part.shape[0] * part.shape[1] // 1024) + 2
         return tokens
+
+
+def by_eye(heard: Heard, letters: Sequence[str]) -> dict[str, float]:
+    """A model that knows the colour of the first picture."""
+    first = next((part for part in heard if not isinstance(part, str)), None)
+    red = first is not None and first[..., 0].mean() > first[..., 2].mean()
+    return {letter: 0.98 if letter == ("A" if red else "B") else 0.02 / 25 for letter in letters}
+
+
+def shared(heard: Heard, earlier: Heard) -> Heard:
+    """The parts that two messages begin with, and what the first texts that differ begin with."""
+    alike: Heard = []
+    for one, other in zip(heard, earlier, strict=False):
+        if isinstance(one, str) and isinstance(other, str) and one != other:
+            length = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
+            return [*alike, one[:length]]
+        if isinstance(one, str) != isinstance(other, str) or not np.array_equal(one, other):
+            break
+        alike.append(one)
+    return alike
 
 
 def _limited(heard: Heard, most: int) -> Heard:

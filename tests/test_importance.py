@@ -284,5 +284,5 @@ def test_every_kind_of_map_is_accepted_and_kept(kind: MapKind) -> None:
 
 
 def test_unknown_kind_of_map_is_refused() -> None:
-    with pytest.raises(ValueError, match="certainty, descent, got 'other'"):
+    with pytest.raises(ValueError, match="descent, when, got 'other'"):
         ImportanceMap(Grid(2), by_frame=(0.5,) * 4, kind="other")  # type: ignore[arg-type]

@@ -47,10 +47,17 @@ def test_no_family_pays_more_than_for_all_frames(family: str, tmp_path: Path) ->
             check(offered(model, width, height, k))
 
 
+WHERE: dict[str, dict[str, Any]] = {
+    "local": {"kv_reuse": True, "attention_map": True},
+    "local, without a KV cache": {},
+    "server that samples": {"logprobs": False},
+}
+
+
 @pytest.mark.parametrize("size", QWEN3_VL)
-@pytest.mark.parametrize("kv_reuse", [True, False])
-def test_no_released_model_pays_more_than_for_all_frames(size: str, kv_reuse: bool) -> None:
-    capabilities = Capabilities(kv_reuse=kv_reuse, attention_map=kv_reuse, generates=True, frame_multiple=32)
+@pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
+def test_no_released_model_pays_more_than_for_all_frames(size: str, where: dict[str, Any]) -> None:
+    capabilities = Capabilities(**where, generates=True, frame_multiple=32)
     model = CostModel(size, capabilities, partial(price_roughly, QWEN3_VL[size]))
     for width, height in SIZES:
         for k in (4, 5, 12, 16):

@@ -75,6 +75,7 @@ MapKind = Literal[
     "needed",
     "certainty",
     "descent",
+    "when",
 ]
 """What a map's numbers are.
 
@@ -85,7 +86,8 @@ MapKind = Literal[
 - scores: what a file says;
 - needed: how likely the model says of the frame by itself that it is needed (FRAG);
 - certainty: 1 less the entropy of the answer from the frame, or from its window, as a share of the largest entropy;
-- descent: how far a search by contact sheets descended towards the frame, and how certain it was there.
+- descent: how far a search by contact sheets descended towards the frame, and how certain it was there;
+- when: how likely the model says it is shown there, asked about ranges of time, then about their frames.
 """
 
 FLAT = 1e-9

@@ -33,7 +33,7 @@ from gridprobe.open_ended import OpenRule
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe.registry import BUDGETS, SELECTORS, suggestion
 from gridprobe.selectors import ExtraFrames, GridProbe, Parts, Selection, Selector
-from gridprobe.selectors.base import PROBE, PROBE_SIDE, LazyEncoder
+from gridprobe.selectors.base import PROBE, PROBE_SIDE, LazyEncoder, Probes
 from gridprobe.selectors.gridprobe import collage_request, overview_request
 from gridprobe.video import NATIVE, FramePool, FrameSize, SampleSpec, Video, VideoLimits, open_cache
 
@@ -98,8 +98,10 @@ class Options:
     )
     """By default what `gridprobe calibrate` found for these models and settings, or else a cautious number."""
     refine: bool = setting(False, "where the overview is not sure, sample promising stretches again", request=True)
-    probes: Literal["fresh", "attention"] = setting(
-        "attention", "what the map is made from; fresh asks about rows and columns, as published", request=True
+    probes: Probes = setting(
+        "attention",
+        "what the map is made from; when asks in which part it is shown, fresh about rows and columns, as published",
+        request=True,
     )
     rotations: int = setting(
         1, "in how many orders the options are shown; 1 is off", low=1, high=MAX_OPTIONS, request=True

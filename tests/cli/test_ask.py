@@ -93,7 +93,7 @@ def test_each_option_reaches_the_setup(
         (("--exit-confidence", "2"), "a number from 0 to 1"),
         (("--exit-confidence", "often"), "a number from 0 to 1"),
         (("--effort", "much"), "'much' is not one of"),
-        (("--set", "probes=memory"), "one of fresh, attention, got 'memory'"),
+        (("--set", "probes=memory"), "one of fresh, attention, when, got 'memory'"),
         (("--set", "rotations=0"), "rotations"),
         (("--set", "refine=true", "--preset", "paper"), "effort=focus takes none"),
     ],

@@ -32,9 +32,9 @@ def numbers(folders: list[Path], *, by: tuple[str, ...] = (), packed: bool = Tru
 
 
 def page_of(folders: list[Path]) -> Any:
-    """The data of the page, without the doubts of each answer: the folders are older, and have none."""
+    """The data of the page, without what the folders are too old to have: doubts of answers, and maps of when."""
     page = json.loads(json.dumps(pack(read_runs(folders))).replace(" %", "%"))
-    assert page["fields"].pop() == "doubt"
+    assert page["fields"].pop() == "doubt" and page["maps"].pop("when")
     assert {result.pop() for run in page["results"] for result in run if isinstance(result, list)} == {""}
     return page
 

@@ -1,12 +1,14 @@
 """What a server can do is found by what its replies contain (users.md M05, M08, M10; issue 15)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from fake_server import Fake, Fault, Heard, Open
+from fake_server import Fake, FakeClock, Fault, Heard, Open, by_eye, by_hash
 from gridprobe.errors import ServerError, UsageError
+from gridprobe.models import choose
+from scoring import noise_pool, shown
 
 
 class TestRungs:
@@ -36,6 +38,19 @@ class TestRungs:
 
         assert server.features.strategy.name == "samples8" and "drawn" in server.capabilities.summary
 
+    def test_m08_one_answer_at_a_time_if_several_are_refused(self, open_server: Open) -> None:
+        """As Claude's endpoint does for programs that speak to OpenAI."""
+        refuse = Fault.error(400, "n must be 1")
+        fake = Fake(voice=by_eye, ids=False, top=0, choose=lambda body: refuse if "n" in body else None)
+        server = open_server(fake, samples=4)
+        start = fake.asked
+        (answer,) = choose(server, [shown(noise_pool(2))])
+
+        assert server.features.strategy.name == "samples4" and fake.asked == start + 4
+        assert answer.cost.calls == 4 and answer.cost.tokens == 4 * 35, "the rule for tokens is that of one request"
+        assert server.features.rule.image(64 * 64) == 6
+        assert [body["seed"] for _, body in fake.requests[-4:]] == [0, 1, 2, 3]
+
     def test_m08_a_refusal_before_any_question_if_nothing_works(self, open_server: Open) -> None:
         def blind(heard: Heard, letters: Any) -> dict[str, float]:
             return {letter: 1.0 if letter == "A" else 0.0 for letter in letters}
@@ -43,13 +58,6 @@ class TestRungs:
         with pytest.raises(ServerError, match=r"does not name the colour.*start it with vLLM") as caught:
             open_server(Fake(voice=blind, ids=False, top=0))
         assert "\n" not in str(caught.value)
-
-
-def by_eye(heard: Heard, letters: Any) -> dict[str, float]:
-    """A model that knows the colour of the first picture."""
-    first = next((part for part in heard if not isinstance(part, str)), None)
-    red = first is not None and first[..., 0].mean() > first[..., 2].mean()
-    return {letter: 0.98 if letter == ("A" if red else "B") else 0.02 / 25 for letter in letters}
 
 
 def sorted_pictures(heard: Heard) -> Heard:
@@ -61,9 +69,14 @@ def untimed(heard: Heard) -> Heard:
     return [part for part in heard if not isinstance(part, str) or "seconds>" not in part]
 
 
-def pictures_last(heard: Heard) -> Heard:
-    """Texts first, as some chat templates put them, so that no picture follows its time."""
+def texts_first(heard: Heard) -> Heard:
+    """As some chat templates put them, so that no picture follows its time."""
     return sorted(heard, key=lambda part: not isinstance(part, str))
+
+
+def texts_last(heard: Heard) -> Heard:
+    """As Ollama puts the pictures of a message before its text."""
+    return sorted(heard, key=lambda part: isinstance(part, str))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +85,8 @@ def pictures_last(heard: Heard) -> Heard:
         (lambda heard: [part for part in heard if isinstance(part, str)], "ignores pictures"),
         (sorted_pictures, "does not keep the order"),
         (untimed, "does not show the times"),
-        (pictures_last, "moves times away"),
     ],
-    ids=["dropped", "sorted", "untimed", "detached"],
+    ids=["dropped", "sorted", "untimed"],
 )
 def test_a_server_that_loses_or_moves_something_is_refused(
     shuffles: Callable[[Heard], Heard], complaint: str, open_server: Open
@@ -83,10 +95,50 @@ def test_a_server_that_loses_or_moves_something_is_refused(
         open_server(Fake(shuffles=shuffles))
 
 
-def test_a_server_that_makes_a_message_of_every_part_is_refused(open_server: Open) -> None:
-    """Ollama splits content parts."""
-    with pytest.raises(ServerError, match="makes a message of every part"):
-        open_server(Fake(per_part=5))
+@pytest.mark.parametrize(
+    "behaviour",
+    [{"shuffles": texts_last}, {"shuffles": texts_first}, {"per_part": 5}, {"shuffles": texts_last, "per_part": 5}],
+    ids=["pictures before the text", "text before the pictures", "a message of every part", "both"],
+)
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_server_that_takes_pictures_away_from_their_times_gets_them_first(
+    behaviour: dict[str, Any], ids: bool, open_server: Open
+) -> None:
+    """Ollama makes messages of parts, and puts pictures before the text of a message."""
+    heard: list[Heard] = []
+
+    def voice(said: Heard, letters: Sequence[str]) -> Mapping[str, float]:
+        heard.append(said)
+        return by_hash(said, letters)
+
+    server = open_server(Fake(voice=voice, ids=ids, **behaviour))
+    choose(server, [shown(noise_pool(3), "Why?", "AB", between=("Hello.", "", "", ""))])
+
+    texts = [part for part in heard[-1] if isinstance(part, str)]
+    assert texts == ["Hello.\n<3.5 seconds> picture 1\n<10.5 seconds> picture 2\n<17.5 seconds> picture 3\nWhy?"]
+    assert server.features.uuids == server.features.batches == ids
+    assert server.identity.endswith(";pictures-first") and "so they come first" in server.capabilities.summary
+
+
+def test_a_server_with_pictures_first_is_still_the_same_after_a_restart(open_server: Open) -> None:
+    fake, clock = Fake(shuffles=texts_last), FakeClock()
+    server = open_server(fake, clock=clock)
+    start, before = fake.asked, clock.slept
+    fake.down = lambda: fake.asked == start and clock.slept < before + 60
+
+    assert choose(server, [shown(noise_pool(2))])[0].labels == ("A", "B")
+
+
+def test_one_that_counts_no_tokens_and_gives_no_probabilities_is_used_as_it_is(open_server: Open) -> None:
+    server = open_server(Fake(voice=by_eye, ids=False, top=0, counts=False), samples=4)
+
+    assert not server.features.pictures_first and not server.capabilities.logprobs
+
+
+def test_sampled_answers_do_not_hide_that_every_part_becomes_a_message(open_server: Open) -> None:
+    server = open_server(Fake(voice=by_eye, ids=False, top=0, per_part=5), samples=4)
+
+    assert server.features.pictures_first and server.features.strategy.name == "samples4"
 
 
 def test_m10_a_server_that_reads_32_of_the_pictures_is_refused(open_server: Open) -> None:

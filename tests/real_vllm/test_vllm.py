@@ -17,6 +17,7 @@ import pytest
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.models import Model, load_model
+from gridprobe.models.base import Cost
 from gridprobe.models.openai import Server
 from gridprobe.options import Options
 from gridprobe_eval.benchmarks import Benchmark, load_benchmark
@@ -34,6 +35,8 @@ OPTIONS = (
 )
 START_SECONDS = 900
 QUESTIONS, RUN_QUESTIONS, KILLED_AFTER = 12, 40, 8
+WITH_A_MAP = 500
+"""The number of a question about a video of its own."""
 SETTINGS = Options.from_preset("gridworld", probes="fresh", effort="full")
 
 
@@ -132,6 +135,34 @@ def _ask(model: Model, benchmark: Benchmark, item: Any) -> Answer:
 def _posteriors(answer: Answer) -> list[dict[str, float]]:
     assert answer.reached.overview is not None
     return [each.probabilities for each in (answer.reached.overview, *answer.selection.probes, answer.posterior)]
+
+
+def test_a_map_of_when_computes_little_more_than_the_overview(served: Server, tmp_path: Path) -> None:
+    """A video that nobody has asked about: vLLM's prefix cache holds nothing of it."""
+    benchmark = load_benchmark("gridworld", tmp_path, count=1, first=WITH_A_MAP)
+    (item,) = benchmark.items
+    costs = []
+    for probes in ("attention", "fresh"):
+        setup = Options.from_preset("default", probes=probes, effort="quick").resolve(model=served)
+        assert setup.sampling is not None
+        with Session(benchmark.open(item, setup.sampling), setup=setup) as session:
+            answer = session.ask(item.question, show_map=True)
+        assert answer.selection.evidence is not None
+        assert answer.selection.evidence.kind == ("when" if probes == "attention" else "probes")
+        costs.append(answer.cost)
+    when, fresh = costs
+    print(
+        f"computed tokens: overview {_computed(when.overview)}, map {_computed(when.probe)}, {_computed(fresh.probe)}"
+    )
+
+    assert when.total.calls <= 3 and fresh.probe.calls == 24
+    assert _computed(when.total) <= 1.15 * _computed(when.overview)
+    assert _computed(when.probe) < _computed(fresh.probe) / 5
+
+
+def _computed(cost: Cost) -> int:
+    """Tokens that were not in the server's cache."""
+    return cost.tokens - cost.cached_tokens
 
 
 def test_a_run_survives_that_the_server_is_killed_and_restarted(vllm: Vllm, tmp_path: Path) -> None:

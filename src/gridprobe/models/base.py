@@ -471,6 +471,8 @@ class Capabilities:
     mixes what it has read."""
     attention_map: bool = False
     """Whether it says how much the text looks at each frame."""
+    logprobs: bool = True
+    """Whether it gives probabilities of labels; else they are counts of answers that it draws."""
     generates: bool = False
     """Whether it writes text."""
     frame_pairs: bool = True

@@ -14,6 +14,7 @@ MAP_WORDS: dict[MapKind, str] = {
     "needed": "how likely the model calls each frame needed",
     "certainty": "how certain the answer from each frame is",
     "descent": "where a search by contact sheets went",
+    "when": "when the model says it is shown",
 }
 """What the numbers of a map are."""
 SOURCES = {

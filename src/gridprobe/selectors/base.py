@@ -16,6 +16,8 @@ from gridprobe.video import FramePool, FrameSize, Sampling
 
 OVERVIEW = "overview"
 """In place of a selector's name: all frames, because the overview settled the question and nobody asked for a map."""
+Probes = Literal["fresh", "attention", "when"]
+"""What the map of `gridprobe` is made from; see `gridprobe.selectors.gridprobe`."""
 PROBE_SIDE = 224
 """Probes see small frames: the paper's 224."""
 PROBE = FrameSize(max_side=PROBE_SIDE)
@@ -316,8 +318,7 @@ class Parts:
     budget: Budget
     small_view: View
     """How probes are shown."""
-    probes: Literal["fresh", "attention"] = "fresh"
-    """How the map is made; see `gridprobe.selectors.gridprobe`."""
+    probes: Probes = "fresh"
     decoded: FrameSize | None = None
     """The size frames are decoded at for probes; None decodes them straight to the size of the view."""
     collage: bool = False

@@ -2,19 +2,39 @@
 
 `probes="fresh"` is the paper (section 3): ask about each row and each column of the grid by itself; a frame matters if
 the model is confident about both. `probes="attention"` uses the overview, all frames small and read once: how much the
-question looks at each frame costs next to nothing.
+question looks at each frame costs next to nothing. `probes="when"` asks about the same frames in which part of the
+video the answer is shown, and then in which of them: for models on servers, which do not say what they look at. Until
+it is measured on a model that can tell time, these get fresh probes unless it is asked for.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from itertools import pairwise
+from json import JSONDecoder
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, ShapeRule, Ties, top
-from gridprobe.models.base import Choose, Cost, FrameGroup, Model, Posterior, PromptOrder, Request, View, choose
+from gridprobe.models.base import (
+    LOW_MASS,
+    Choose,
+    Completion,
+    Cost,
+    FrameGroup,
+    Model,
+    Posterior,
+    PromptOrder,
+    Request,
+    SamplingParams,
+    View,
+    choose,
+    generate,
+)
 from gridprobe.question import Question
-from gridprobe.selectors.base import FLAT, PROBE, Parts, Selection, Selector, doubts
+from gridprobe.selectors.base import FLAT, PROBE, Parts, Probes, Selection, Selector, doubts
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import CANVAS, collage
 
@@ -98,7 +118,7 @@ class ByModel(Selector):
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores), kind=kind)
         return replace(self.chosen(pool, self.budget.choose(evidence, ties=self.ties), asked), evidence=evidence)
 
-    def top_of(self, evidence: ImportanceMap, pool: FramePool, answers: Sequence[Posterior]) -> Selection:
+    def top_of(self, evidence: ImportanceMap, pool: FramePool, answers: Sequence[Posterior | Completion]) -> Selection:
         """The frames that the budget chooses by a map, with the bill, and a note if the map is flat."""
         cost = sum((answer.cost for answer in answers), Cost())
         notes = (FLAT,) if self.budget.flat(evidence) else ()
@@ -122,8 +142,8 @@ def parts_of(parts: Parts) -> dict[str, Any]:
     }
 
 
-Probes = Literal["fresh", "attention"]
 NO_ATTENTION = "the model does not say what it looks at, so rows and columns were probed one by one"
+NO_SPANS = "asked when, the model wrote no list of time spans"
 
 
 @dataclass(frozen=True)
@@ -140,11 +160,20 @@ class GridProbe(ByModel):
     name: ClassVar[str] = "gridprobe"
 
     def __post_init__(self) -> None:
-        if self.probes == "attention" and self.prompt_order != "frames_first":
-            raise UsageError("probes=attention needs prompt_order=frames_first: the question looks back at the frames")
-        if self.probes == "attention" and self.collage:
+        if self.probes == "fresh":
+            return
+        if self.prompt_order != "frames_first":
             raise UsageError(
-                "probe_input=collage shows the frames of a probe by themselves: use probes=fresh, not attention"
+                f"probes={self.probes} needs prompt_order=frames_first: the question looks back at the frames"
+            )
+        if self.collage:
+            raise UsageError(
+                f"probe_input=collage shows the frames of a probe by themselves: use probes=fresh, not {self.probes}"
+            )
+        if self.probes == "when" and self.small_view.timestamps != "true":
+            raise UsageError(
+                f"probes=when asks about the true times of frames, and timestamps={self.small_view.timestamps} hides "
+                "them: use probes=fresh"
             )
 
     @property
@@ -156,6 +185,8 @@ class GridProbe(ByModel):
         """Make the map, and keep as many of its top frames as the budget says."""
         if self.probes == "fresh":
             return self._by_probes(pool, question)
+        if self.probes == "when":
+            return self._by_when(pool, question)
         if self.model.capabilities.attention_map:
             return self._by_attention(pool, question)
         selection = self._by_probes(pool, question)
@@ -179,6 +210,46 @@ class GridProbe(ByModel):
             raise UsageError(f"the model {self.model.identity} does not say what it looks at; use probes=fresh")
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=answer.attention, kind="attention")
         return self.top_of(evidence, pool, [answer])
+
+    def _by_when(self, pool: FramePool, question: Question) -> Selection:
+        """Ours, without attention: how likely the model says it is shown in a range of time, and there in a frame."""
+        if len(pool) == 1:
+            return self.top_of(_map_of_when((1.0,)), pool, [])
+        if not self.model.capabilities.logprobs:
+            return self._by_spans(pool, question)
+        ranges = finer = equal_parts(range(len(pool)), RANGES)
+        coarse = fine = self._ask_when(pool, when(question, ranges, pool.times), known=self.overview is not None)
+        answers = [coarse]
+        if len(ranges) < len(pool):
+            finer = frames_of_best(ranges, tuple(coarse.probabilities.values()))
+            fine = self._ask_when(pool, when(question, finer, pool.times), known=True)
+            answers.append(fine)
+        scores = when_scores(ranges, coarse, finer, fine)
+        selection = self.top_of(_map_of_when(scores), pool, answers)
+        if certainty(coarse.probabilities) >= EVEN and all(each.mass >= LOW_MASS for each in answers):
+            return selection
+        return replace(selection, notes=tuple(dict.fromkeys((*selection.notes, FLAT, *doubts(answers)))))
+
+    def _by_spans(self, pool: FramePool, question: Question) -> Selection:
+        """The same for a model that only writes: the time spans that it lists."""
+        request = self._same_frames(pool, spans_question(question), known=self.overview is not None)
+        ((text,),) = generate(self.model, [request], SPANS)
+        listed = spans_in(text.text)
+        scores, outside = in_spans(listed or (), pool.times)
+        selection = self.top_of(_map_of_when(scores), pool, [text])
+        unusable = f"{outside} of {len(listed or ())} time spans end before they begin or lie outside the video"
+        notes = {NO_SPANS: listed is None, unusable: outside > 0, FLAT: not any(scores)}
+        written = (*(note for note, applies in notes.items() if applies), *text.notes)
+        return replace(selection, notes=tuple(dict.fromkeys((*selection.notes, *written))))
+
+    def _ask_when(self, pool: FramePool, question: Question, *, known: bool) -> Posterior:
+        return choose(self.model, [self._same_frames(pool, question, known=known)])[0]
+
+    def _same_frames(self, pool: FramePool, question: Question, *, known: bool) -> Request:
+        """A request that begins as the overview does; a model that keeps what it has read computes only the text."""
+        request = overview_request(pool, question, self.small_view, keep_kv=True)
+        able = known and self.model.capabilities.kv_reuse
+        return replace(request, visible_frames=tuple(range(len(pool)))) if able else request
 
     def locate(self, pool: FramePool, question: Question, overview: Posterior) -> Selection:
         """The frames that show the overview's answer.
@@ -217,6 +288,100 @@ class GridProbe(ByModel):
         if self.collage:
             return collage_request(pool.take(frames), question)
         return super().request(pool, frames, question)
+
+
+# When: in which part of the video the answer is shown.
+
+RANGES, LETTERS = 12, 24
+"""The first question has this many ranges of time, the second one letters for this many frames."""
+EVEN = 0.05
+"""Ranges that are chosen with less certainty than this are as good as equally likely."""
+SPANS = SamplingParams(limit=256)
+
+
+def equal_parts(frames: range, count: int) -> list[range]:
+    """Frames in at most that many runs of about equal length, in time order."""
+    count = min(count, len(frames))
+    return [frames[len(frames) * i // count : len(frames) * (i + 1) // count] for i in range(count)]
+
+
+def frames_of_best(ranges: Sequence[range], likely: Sequence[float]) -> list[range]:
+    """Frames of the likeliest ranges, as many as there are letters; parts of a range that has more frames than that."""
+    best: list[range] = []
+    for number in sorted(range(len(ranges)), key=lambda number: -likely[number]):
+        if best and sum(map(len, best)) + len(ranges[number]) > LETTERS:
+            break
+        best.append(ranges[number])
+    return [part for each in sorted(best, key=lambda each: each.start) for part in equal_parts(each, LETTERS)]
+
+
+def when(question: Question, choices: Sequence[range], times: Sequence[float]) -> Question:
+    """The question in which of these parts of the video the answer is shown, by the times next to the frames."""
+    ends = [(times[part[0]], times[part[-1]]) for part in choices]
+    options = [
+        f"{first:.1f} seconds" if first == last else f"{first:.1f} to {last:.1f} seconds" for first, last in ends
+    ]
+    text = f"{_named(question)}\nIn which part of the video is this shown?"
+    # a block of subtitles has no times, so it cannot say when
+    return replace(question, text=text, options=options, answer=None, subtitles="", template="default", verbatim="")
+
+
+def spans_question(question: Question) -> Question:
+    """The question in which time spans the answer is shown, as JSON."""
+    how = "Return the time spans of the video in which this is shown as JSON, in seconds: [[start, end], ...]"
+    return replace(question, verbatim=f"Question: {_named(question)}\n{how}")
+
+
+def _named(question: Question) -> str:
+    options = "; ".join(" ".join(option.split()) for option in question.options)
+    return f"{question.text}\nPossible answers: {options}" if options else question.text
+
+
+def when_scores(
+    ranges: Sequence[range], coarse: Posterior, finer: Sequence[range], fine: Posterior
+) -> tuple[float, ...]:
+    """score(frame) = p(range) · p(frame | range); a range that was not asked about again is spread evenly."""
+    scores = np.zeros(ranges[-1].stop)
+    for each, share in zip(ranges, coarse.probabilities.values(), strict=True):
+        scores[each.start : each.stop] = share / len(each)
+        inside = [(part, p) for part, p in zip(finer, fine.probabilities.values(), strict=True) if part.start in each]
+        whole = math.fsum(p for _, p in inside)
+        for part, p in inside:
+            if whole > 0:
+                scores[part.start : part.stop] = share * (p / whole) / len(part)
+    return tuple(np.minimum(scores, 1.0).tolist())
+
+
+def spans_in(text: str) -> list[tuple[float, float]] | None:
+    """The first JSON list of pairs of numbers in a text; None without one."""
+    for place in (place for place, letter in enumerate(text) if letter == "["):
+        try:
+            values, _ = JSONDecoder().raw_decode(text, place)
+        except (ValueError, RecursionError):
+            continue
+        if all(map(_is_span, values)):
+            return [(start, end) for start, end in values]
+    return None
+
+
+def _is_span(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(end) in (int, float) for end in value)
+
+
+def in_spans(spans: Sequence[tuple[float, float]], times: Sequence[float]) -> tuple[tuple[float, ...], int]:
+    """1 for every frame whose part of the video a span overlaps, else 0; and how many spans overlap none.
+
+    A frame stands for the time from half way to the frame before to half way to the one after.
+    """
+    middle = [(earlier + later) / 2 for earlier, later in pairwise(times)]
+    edges = [2 * times[0] - middle[0], *middle, 2 * times[-1] - middle[-1]]
+    usable = [(start, end) for start, end in spans if start <= end and start < edges[-1] and end >= edges[0]]
+    shown = [any(start < after and end >= before for start, end in usable) for before, after in pairwise(edges)]
+    return tuple(map(float, shown)), len(spans) - len(usable)
+
+
+def _map_of_when(scores: tuple[float, ...]) -> ImportanceMap:
+    return ImportanceMap(Grid.holding(len(scores)), by_frame=scores, kind="when")
 
 
 def overview_request(pool: FramePool, question: Question, view: View, *, keep_kv: bool = False) -> Request:

@@ -49,8 +49,8 @@ def cost_model(name: str) -> CostModel:
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    lacks = replace(released.capabilities, kv_reuse=False, masks_frames=False, attention_map=False, cost_slack=SLACK)
-    return replace(released, identity=str(address), capabilities=lacks)
+    served = replace(released.capabilities, kv_reuse=False, masks_frames=False, attention_map=False)
+    return replace(released, identity=str(address), capabilities=replace(served, cost_slack=SLACK))
 
 
 def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:

@@ -49,7 +49,9 @@ class Server:
         self.features = features
         """What the self-test found."""
         self._client, self._model, self._pricing = client, model, pricing
-        self._chat = ChatClient(client, model, features.strategy, uuids=features.uuids)
+        self._chat = ChatClient(
+            client, model, features.strategy, uuids=features.uuids, pictures_first=features.pictures_first
+        )
         self._images = ImageCache()
         client.on_return = weakref.WeakMethod(self._check_same)  # the client outlives it
         self.close = weakref.finalize(self, client.close)
@@ -62,7 +64,8 @@ class Server:
     def identity(self) -> str:
         """Address, model, what the server says about its configuration, and how probabilities are read."""
         mark = self.features.fingerprint or "unversioned"
-        return f"{self._client.address.base}#{self._model}@{mark};{self.features.strategy.name}"
+        layout = ";pictures-first" if self.features.pictures_first else ""
+        return f"{self._client.address.base}#{self._model}@{mark};{self.features.strategy.name}{layout}"
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -70,6 +73,7 @@ class Server:
         rule, strategy = self.features.rule, self.features.strategy
         return Capabilities(
             generates=True,
+            logprobs=not isinstance(strategy, SampledLogprobs),
             frame_pairs=False,
             frame_multiple=self._pricing.multiple,
             tokens_per_image=rule.image(1) if rule.per_pixel == 0 else None,
@@ -195,9 +199,10 @@ class Server:
     def _check_same(self) -> None:
         """After the server was away: it must answer as before."""
         self._chat.forget()
-        chat = ChatClient(self._client, self._model, self.features.strategy)
-        sampled = isinstance(chat.strategy, SampledLogprobs)
-        if not near(letters(chat, CANARY), self.features.canary) and not sampled:
+        chat = ChatClient(
+            self._client, self._model, self.features.strategy, pictures_first=self.features.pictures_first
+        )
+        if not near(letters(chat, CANARY), self.features.canary) and self.capabilities.logprobs:
             raise ServerUnavailable(
                 f"{self._client.address.host} answers differently since it came back: it serves other weights as "
                 f"{self._model}; start the first ones again, or begin a new run"

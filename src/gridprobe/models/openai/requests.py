@@ -8,7 +8,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from threading import Event, Lock
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -117,6 +117,16 @@ def _joined(parts: Sequence[Part]) -> list[Part]:
         elif part:
             joined.append(part)
     return joined
+
+
+def with_pictures_first(parts: Sequence[Part]) -> list[Part]:
+    """All pictures before one text, in which their numbers stand where they stood.
+
+    For a server that moves pictures away from the times before them.
+    """
+    images = [part for part in parts if isinstance(part, EncodedImage)]
+    number = count(1)
+    return [*images, "".join(part if isinstance(part, str) else f" picture {next(number)}\n" for part in parts)]
 
 
 def chat_messages(parts: Sequence[Part], *, uuids: bool = False, known: Collection[str] = ()) -> list[dict[str, Any]]:
@@ -264,6 +274,8 @@ class SampledLogprobs:
     """Draws answers and counts how often each letter is among them."""
 
     samples: int
+    at_once: bool = True
+    """Whether one request may ask for several answers."""
 
     @property
     def name(self) -> str:
@@ -337,8 +349,12 @@ MOST_UUIDS = 100_000
 class ChatClient:
     """Sends messages to one model; a reply that cannot be used is requested once more."""
 
-    def __init__(self, client: Client, model: str, strategy: Strategy, *, uuids: bool = False) -> None:
+    def __init__(
+        self, client: Client, model: str, strategy: Strategy, *, uuids: bool = False, pictures_first: bool = False
+    ) -> None:
         self.client, self.model, self.strategy = client, model, strategy
+        self.pictures_first = pictures_first
+        """Whether pictures come before all text; see `with_pictures_first`."""
         self._uuids = uuids
         """Whether the server finds images by their ids."""
         self._sent: set[str] = set()
@@ -389,6 +405,10 @@ class ChatClient:
         """Send all images again: the server was restarted."""
         self._sent = set()
 
+    @property
+    def _at_once(self) -> bool:
+        return not isinstance(self.strategy, SampledLogprobs) or self.strategy.at_once
+
     def _complete(
         self, parts: Sequence[Part], fields: Mapping[str, Any], *, samples: int, seed: int | None, stop: Event | None
     ) -> tuple[list[Choice], ServerUsage]:
@@ -396,7 +416,7 @@ class ChatClient:
         choices: list[Choice] = []
         usage = ServerUsage()
         while len(choices) < samples:
-            more = {"n": samples - len(choices)} if samples > 1 else {}
+            more = {"n": samples - len(choices)} if samples > 1 and self._at_once else {}
             more |= {} if seed is None else {"seed": seed + usage.calls}
             reply = self._post(CHAT, [parts], {**fields, **more}, stop)
             choices += _choices(reply)
@@ -428,7 +448,8 @@ class ChatClient:
         image_ids: Collection[str],
         stop: Event | None,
     ) -> Mapping[str, Any]:
-        chats = [chat_messages(parts, uuids=self._uuids, known=image_ids) for parts in messages]
+        ordered = map(with_pictures_first, messages) if self.pictures_first else messages
+        chats = [chat_messages(parts, uuids=self._uuids, known=image_ids) for parts in ordered]
         body = {"model": self.model, "messages": chats if path == BATCH else chats[0], **fields}
         return self.client.post(path, body, stop=stop)
 

@@ -1,7 +1,8 @@
 """The self-test: what a server can do, found by what its replies contain and never by their status.
 
 It takes about fifteen small requests. Images of coloured noise in two orders must give two replies, and so must two
-times, so a server that drops images, sorts them or detaches the times from them is found before a run.
+times, so a server that drops images, sorts them or detaches the times from them is found before a run. One that
+detaches them, as Ollama does, gets pictures before all text, if their order and the times in the text then count.
 """
 
 import math
@@ -179,6 +180,7 @@ NOISE = 4.0
 """Two replies are different if they differ by more than that many times what a repeated request differs by."""
 TOLERANCE = 0.05
 """After a restart no letter's probability may differ by more than this."""
+PICTURES_FIRST = "it separates pictures from the times before them, so they come first and the text counts them"
 START = (
     "start it with vLLM, as in: vllm serve MODEL --max-logprobs 20 "
     "--limit-mm-per-prompt '{\"image\": 160}' (see docs/models.md)"
@@ -219,17 +221,15 @@ class ServerFeatures:
     """Whether it has an endpoint for many conversations."""
     uuids: bool = False
     """Whether it finds images by their ids."""
+    pictures_first: bool = False
+    """Whether it gets pictures before all text, because it moves them away from their times."""
     notes: tuple[str, ...] = ()
 
 
 def examine(client: Client, model: str, *, samples: int) -> ServerFeatures:
     """Test a server."""
     chat, canary, fingerprint = _best_strategy(client, model, samples)
-    if isinstance(chat.strategy, SampledLogprobs):
-        _check_by_eye(chat)
-        notes = []
-    else:
-        notes = _check_by_numbers(chat, canary)
+    chat, canary, notes = _readable(chat, canary)
     rule, more = _count_tokens(chat)
     images = _count_images(chat, rule)
     by_ids = isinstance(chat.strategy, TokenIdLogprobs)
@@ -241,8 +241,35 @@ def examine(client: Client, model: str, *, samples: int) -> ServerFeatures:
         canary,
         batches=by_ids and _supports(_has_batches, chat, canary),
         uuids=by_ids and _supports(_has_uuids, chat, canary),
+        pictures_first=chat.pictures_first,
         notes=(*notes, *more),
     )
+
+
+def _readable(chat: ChatClient, canary: LabelLogprobs) -> tuple[ChatClient, LabelLogprobs, list[str]]:
+    """The chat in a layout whose pictures and times the server keeps together, its reply to the canary, and notes."""
+    try:
+        return chat, canary, _check_reading(chat, canary)
+    except ServerUnavailable:
+        raise
+    except ServerError as error:
+        other = ChatClient(chat.client, chat.model, chat.strategy, pictures_first=True)
+        try:
+            canary = letters(other, CANARY)
+            return other, canary, [*_check_reading(other, canary), PICTURES_FIRST]
+        except ServerUnavailable:
+            raise
+        except ServerError:
+            raise error from None
+
+
+def _check_reading(chat: ChatClient, canary: LabelLogprobs) -> list[str]:
+    """Raise ServerError if pictures, their order or their times get lost; returns notes."""
+    if isinstance(chat.strategy, SampledLogprobs):
+        _check_by_eye(chat)
+    else:
+        _check_by_numbers(chat, canary)
+    return _check_parts(chat)
 
 
 def letters(chat: ChatClient, parts: Sequence[Part]) -> LabelLogprobs:
@@ -252,8 +279,9 @@ def letters(chat: ChatClient, parts: Sequence[Part]) -> LabelLogprobs:
 
 
 def _tokens(chat: ChatClient, *parts: Part) -> int | None:
-    """The tokens of a message, if the server counts them."""
-    return chat.choose([parts], LABELS)[1].prompt
+    """The tokens of a message, if the server counts them; each sample may be a request of its own."""
+    _, usage = chat.choose([parts], LABELS)
+    return None if usage.prompt is None else usage.prompt // usage.calls
 
 
 def _supports(test: Callable[..., object], *arguments: object) -> bool:
@@ -278,7 +306,8 @@ def _best_strategy(client: Client, model: str, samples: int) -> tuple[ChatClient
         return tuple(tokens)
 
     reasons = []
-    strategies: list[Strategy] = [*map(TopLogprobs, TOPS), SampledLogprobs(samples)]
+    strategies: list[Strategy] = [*map(TopLogprobs, TOPS)]
+    strategies += [SampledLogprobs(samples), SampledLogprobs(samples, at_once=False)]
     if _supports(encode, "A"):
         strategies.insert(0, TokenIdLogprobs(encode))
     for strategy in strategies:
@@ -300,8 +329,8 @@ def _distance(one: LabelLogprobs, other: LabelLogprobs) -> float:
     return max([*differences, 1.0 if a.keys() != b.keys() else 0.0])
 
 
-def _check_by_numbers(chat: ChatClient, canary: LabelLogprobs) -> list[str]:
-    """Images, their order and their times must change the reply; returns notes."""
+def _check_by_numbers(chat: ChatClient, canary: LabelLogprobs) -> None:
+    """Images, their order and their times must change the reply."""
     noise = _distance(canary, letters(chat, CANARY))
     texts = [part for part in CANARY if isinstance(part, str)]
     variants: dict[str, Sequence[Part]] = {
@@ -313,7 +342,6 @@ def _check_by_numbers(chat: ChatClient, canary: LabelLogprobs) -> list[str]:
     for complaint, parts in variants.items():
         if _distance(canary, letters(chat, parts)) <= NOISE * noise:
             raise ServerError(f"{chat.client.address.host} {complaint}, so its answers would be useless; {START}")
-    return _check_parts(chat)
 
 
 def _check_parts(chat: ChatClient) -> list[str]:
@@ -396,7 +424,7 @@ def _has_batches(chat: ChatClient, canary: LabelLogprobs) -> bool:
 
 def _has_uuids(chat: ChatClient, canary: LabelLogprobs) -> bool:
     """Whether images can be sent once and named later."""
-    named = ChatClient(chat.client, chat.model, chat.strategy, uuids=True)
+    named = ChatClient(chat.client, chat.model, chat.strategy, uuids=True, pictures_first=chat.pictures_first)
     return near(canary, letters(named, CANARY)) and near(canary, named.choose_by_uuid(CANARY, LABELS))
 
 
