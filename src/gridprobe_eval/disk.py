@@ -84,7 +84,14 @@ def new_file(path: Path) -> int | None:
 
 
 def close(descriptor: int) -> None:
-    """Close a file of which everything that counts was synced before."""
+    """Close a file of which everything that counts was synced before, and give its lock back.
+
+    A process that was just started has the descriptor, too, until it runs its program: closing ours is not enough.
+    """
+    with suppress(OSError, ModuleNotFoundError):
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     with suppress(OSError):  # it is closed in any case
         os.close(descriptor)
 

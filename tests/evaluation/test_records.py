@@ -135,6 +135,17 @@ def test_a_failing_disk_is_one_sentence_and_nothing_is_counted_that_is_not_on_it
         writer.write(record("c"))
 
 
+def test_a_lock_is_given_back_although_a_process_that_was_just_started_has_its_descriptor(tmp_path: Path) -> None:
+    descriptor = disk.lock(tmp_path / "lock", wait=False)
+    assert descriptor is not None and disk.held(tmp_path / "lock")
+    child = os.dup(descriptor)  # as after fork and before exec
+
+    disk.close(descriptor)
+
+    assert not disk.held(tmp_path / "lock")
+    os.close(child)
+
+
 def test_a_writers_file_is_locked_until_it_is_closed(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, "w0")
     writer.write(record("a"))
