@@ -411,7 +411,7 @@ PRESETS = {
 # `plan.describe()`, so they cannot claim anything else than what was done.
 
 LOOK = 0.5
-"""The share of one pass over all frames at full size that the overview and the map may take."""
+"""The share of one pass over all frames at full size that the overview may take."""
 LEFT_OUT = ("preset", "effort", "exit", "usage_limits")
 """What a calibrated exit does not depend on."""
 
@@ -543,9 +543,11 @@ class Plan:
     def never_dearer(self, question: Question, count: int, frames_at: FramesAt) -> "Plan":
         """The same, if a question about that many frames takes no more than one pass over all of them at full size.
 
-        The overview and the map may take half of that, and the focused pass the rest, so it may have to keep fewer
-        frames. Where not even one fits, the plan becomes that one pass. Only effort=auto with our own selector, in
-        order of time and without refine, promises this; everything else is followed to the letter.
+        The overview may take half of that, and the focused pass the rest, so it may have to keep fewer frames. Where
+        not even one fits, the plan becomes that one pass. The map is paid out of the frames that are kept beyond the
+        budget's fewest; where it takes more than those, its price comes on top, for questions that need it. Only
+        effort=auto with our own selector, in order of time and without refine, promises this; everything else is
+        followed to the letter.
         """
         usual = self.effort == "auto" and self.show == "time" and not self.refine
         if not usual or self.overview is None or not isinstance(self.selector, GridProbe):
@@ -560,7 +562,7 @@ class Plan:
         model = CostModel(self.model.identity, self.model.capabilities, self.model.cost)
         (overview,) = choose(model, [overview_request(pool, question, self.overview)])
         mapping = self.selector.with_model(model).with_overview(overview).select(pool, question).cost
-        look = (overview.cost + mapping).share_of(whole)
+        look, map_share = overview.cost.share_of(whole), mapping.share_of(whole)
         one, most = (
             self.answerer.cost(self.focus_on(self.select_evenly(kept, pool), question, frames_at)).share_of(whole)
             for kept in (1, count)
@@ -569,8 +571,11 @@ class Plan:
             selector = replace(self.selector, small_view=self.view)
             plan = replace(self, effort="all", overview=self.view, selector=selector)
             return plan.using(self.answerer, self.answerer)
-        room = (1 - look - one) / max(most - one, 1e-9)  # cost grows at least linearly with the frames
-        return replace(self, most_kept=min(count, 1 + int(room * (count - 1))))
+        left = 1 - look - one
+        rooms = (min(1.0, max(0.0, room) / max(most - one, 1e-9)) for room in (left, left - map_share))
+        without_map, with_map = (1 + int(room * (count - 1)) for room in rooms)  # cost grows at least linearly
+        fewest, _ = self.selector.bounds(count)
+        return replace(self, most_kept=max(with_map, min(fewest, without_map)))
 
     def open(self, video: str | Path) -> Video:
         """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""
