@@ -21,12 +21,12 @@ from gridprobe.errors import UsageError
 from gridprobe.models import CostModel
 from gridprobe.models.base import Cost
 from gridprobe.options import Options
-from gridprobe.planning import price_grid
 from gridprobe.question import Question
 from gridprobe.report.format import share_words
 from gridprobe.video import VideoInfo
 from gridprobe_eval.benchmarks.base import Interval
 from gridprobe_eval.metrics import all_frames_cost, score, shared
+from gridprobe_eval.planning import price_grid
 from gridprobe_eval.reader import Run
 
 __all__ = ["Convention", "Curve", "Point", "compute_figure", "measured", "planned"]

@@ -19,8 +19,8 @@ from gridprobe.models.base import CostModel
 from gridprobe.models.qwen3vl import cost_model
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters
 from gridprobe.options import Options
-from gridprobe.planning import Models, Offer, offers
 from gridprobe.video import VideoInfo
+from gridprobe_eval.planning import Models, Offer, offers
 
 ROOT = Path(__file__).parents[1]
 PEAKS = {"H200": 989.0, "A100": 312.0, "RTX 4090": 165.0, "L4": 121.0}

@@ -17,8 +17,8 @@ from gridprobe.models import cost_model_of
 from gridprobe.models.base import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.options import Options
-from gridprobe.planning import Models, offers
 from gridprobe.video import FrameSize, probe
+from gridprobe_eval.planning import Models, offers
 from videos import numbered_video
 
 QUESTION = gp.Question("What is it?", ["a dog", "a cat", "a horse"])

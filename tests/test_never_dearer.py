@@ -15,9 +15,9 @@ from gridprobe.models import CostModel, Request, cost_model_of
 from gridprobe.models.base import Capabilities, Cost
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, price_roughly
 from gridprobe.options import Options
-from gridprobe.planning import TYPICAL, Models, Offer, offers, price_grid
 from gridprobe.report.view import AnswerView
 from gridprobe.video import FramePool, VideoInfo
+from gridprobe_eval.planning import TYPICAL, Models, Offer, offers, price_grid
 from test_pipeline import SCHEMA
 from videos_of_arrays import gray_pool
 

@@ -13,9 +13,9 @@ from gridprobe.errors import DataError, VideoError
 from gridprobe.models import CostModel
 from gridprobe.models.base import Cost
 from gridprobe.options import Plan
-from gridprobe.planning import BlankVideo, Stages
 from gridprobe.video import SampleSpec, VideoInfo, probe
 from gridprobe_eval.benchmarks import Benchmark, Item
+from gridprobe_eval.planning import BlankVideo, Stages
 from gridprobe_eval.tasks import Choice, Method, Shard, tasks_of
 
 SCHEMA = "gridprobe.plan-run/1"

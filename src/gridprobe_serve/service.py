@@ -25,12 +25,12 @@ from gridprobe.limits import LIMITS, learn_from
 from gridprobe.models import Model, Posterior
 from gridprobe.options import Options, Plan
 from gridprobe.options import settings as all_settings
-from gridprobe.planning import TYPICAL, Models, offers
 from gridprobe.question import Question
 from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words
 from gridprobe.report.view import AnswerView, levels_of
 from gridprobe.video import FrameSize, SampleSpec, Video, VideoLimits
+from gridprobe_eval.planning import TYPICAL, Models, offers
 from gridprobe_serve.errors import ApiError, new_id, not_found, scrubbed
 from gridprobe_serve.jobs import Job, Jobs, Journal
 from gridprobe_serve.limits import ServerLimits

@@ -16,7 +16,7 @@ from browser import CHROMIUM, needs_browser
 from gridprobe import load_model
 from gridprobe.models import Posterior, Request, Response, cost_model_of
 from gridprobe.options import Options
-from gridprobe.planning import Models
+from gridprobe_eval.planning import Models
 from gridprobe_serve.app import make_app
 from gridprobe_serve.middleware import AccessRules
 from gridprobe_serve.running import bind

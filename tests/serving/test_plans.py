@@ -11,7 +11,7 @@ import pytest
 from gridprobe import load_model
 from gridprobe.models import cost_model_of
 from gridprobe.options import Options
-from gridprobe.planning import Models
+from gridprobe_eval.planning import Models
 from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import AllowedFolders
 from serving_kit import client_of, running_service, video_folder

@@ -24,10 +24,10 @@ from gridprobe.cli.options import (
 )
 from gridprobe.models import cost_model_of
 from gridprobe.options import Options
-from gridprobe.planning import Models, Offer, offers
 from gridprobe.video import Preview, preview
 from gridprobe_eval.cli.evaluate import benchmark_options, choice_options, eval_arguments
 from gridprobe_eval.estimate import estimate_run
+from gridprobe_eval.planning import Models, Offer, offers
 
 # gridprobe estimate_run BENCHMARK: the cost of an evaluation, without loading a model.
 
