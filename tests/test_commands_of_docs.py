@@ -134,6 +134,7 @@ def _runs_of_results(model: Path) -> None:
         selector = name if name in ("all", "uniform") else "gridprobe"
         arguments = ["--data", "Video-MME", "--model", str(model), "--k", k, "--selector", selector]
         arguments += ["--out", f"runs/{name}", "--workers", "0", *(["--frames", "4"] if name == "uniform" else [])]
+        arguments += ["--effort", "full"] if selector == "gridprobe" else []  # frames this small would be shown once
         result = CliRunner().invoke(cli, ["eval", "video-mme", *arguments])
         assert result.exit_code == 0, result.output
 
