@@ -185,7 +185,10 @@ def test_a_kept_prefix_is_counted_in_bytes_and_may_be_dropped(auto_model: Callab
 
     assert prefix.nbytes >= sum(tensor.nbytes for pair in layers for tensor in pair) > 0
     assert model.kept.bytes[0] >= prefix.nbytes
-    assert prefix.to(torch.device("meta")).cache.layers[0].keys.device.type == "meta"
+    spread = replace(prefix, homes=(torch.device("meta"), *prefix.homes[1:]))
+    kinds = [layer.keys.device.type for layer in spread.to(torch.device("cuda")).cache.layers]
+    assert kinds[0] == "meta" and set(kinds[1:]) == {"cpu"}, "each layer where it belongs"
+    assert all(layer.keys.device.type == "cpu" for layer in prefix.cpu().cache.layers)
     assert all(keys.device.type == "cpu" for keys, _ in layers)
     model.kept.clear()
     assert choose(model, [about(keep_kv=True)])[0].logprobs == pytest.approx(first.logprobs, abs=1e-5)

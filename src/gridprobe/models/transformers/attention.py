@@ -41,14 +41,15 @@ class Watch:
     @property
     def shares(self) -> Tensor:
         """The mean over all heads of all layers that count: texts × units."""
-        return torch.stack([self.most[layer] for layer in sorted(self.most)]).mean((0, 2))
+        return torch.stack([self.most[layer].to(self.owners.device) for layer in sorted(self.most)]).mean((0, 2))
 
     def note(self, layer: int, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, cap: float) -> None:
         """Add what the tokens of a pass look at in one layer, a few tokens at a time."""
         texts, heads, tokens, _ = query.shape
         keys = key.repeat_interleave(heads // key.shape[1], 1).transpose(2, 3)
         step = max(1, most_scores(query.device) // (texts * heads * key.shape[2]))
-        frames = torch.nonzero(self.owners >= 0)[:, 0]
+        owners, lengths = self.owners.to(query.device), self.lengths.to(query.device)  # layers may be spread
+        frames = torch.nonzero(owners >= 0)[:, 0]
         most = self.most.get(layer, query.new_zeros(texts, heads, self.units, dtype=torch.float32))
         for start in range(0, tokens, step):
             some = slice(start, min(start + step, tokens))
@@ -56,9 +57,9 @@ class Watch:
             scores = torch.tanh(scores / cap) * cap if cap else scores
             weights = _masked(scores, mask, some, tokens).softmax(-1)
             shares = weights.new_zeros(*weights.shape[:3], self.units)
-            shares.index_add_(3, self.owners[frames], weights[..., frames])
+            shares.index_add_(3, owners[frames], weights[..., frames])
             places = self.start + torch.arange(some.start, some.stop, device=query.device)
-            shares *= (places < self.lengths[:, None])[:, None, :, None]
+            shares *= (places < lengths[:, None])[:, None, :, None]
             most = torch.maximum(most, shares.amax(2))
         self.most[layer] = most
 

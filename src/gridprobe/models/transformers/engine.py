@@ -69,6 +69,14 @@ class KeptPrefix:
     tokens: int
     ahead: int | None
     """How far positions are ahead of the number of tokens, for models that count rows and columns of pictures."""
+    homes: tuple[torch.device, ...]
+    """Where each layer's part belongs: a model may be spread over devices."""
+
+    @classmethod
+    def of(cls, cache: Any, tokens: int, ahead: Tensor | None) -> "KeptPrefix":
+        """A cache that was just filled."""
+        homes = tuple(next(each.device for each in _tensors(layer)) for layer in cache.layers)
+        return cls(cache, tokens, None if ahead is None else int(ahead[0, 0]), homes)
 
     def copies(self, count: int) -> Any:
         """A cache for that many texts, each of which goes on by itself."""
@@ -84,13 +92,13 @@ class KeptPrefix:
         return sum(tensor.nbytes for layer in self.cache.layers for tensor in _tensors(layer))
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "KeptPrefix":
-        """The same on a device."""
-        if all(tensor.device == device for layer in self.cache.layers for tensor in _tensors(layer)):
-            return self
-        cache = deepcopy(self.cache)
-        for layer in cache.layers:
+        """The same in the host's memory, or else on the model's devices."""
+        places = [device if device.type == "cpu" else home for home in self.homes]
+        cache = copy(self.cache)
+        cache.layers = [copy(layer) for layer in cache.layers]
+        for layer, place in zip(cache.layers, places, strict=True):
             for name, value in vars(layer).items():
-                setattr(layer, name, _moved(value, device))
+                setattr(layer, name, _moved(value, place))
         return replace(self, cache=cache)
 
     def cpu(self) -> "KeptPrefix":
@@ -233,8 +241,7 @@ class Auto(LocalModel):
             cache = transformers.DynamicCache(config=self._text)
             inputs = self._inputs([(job, job.layout.prefix)], flops)
             self._model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            ahead = getattr(self._model.model, "rope_deltas", None)
-            kept = KeptPrefix(cache, job.layout.prefix, None if ahead is None else int(ahead[0, 0]))
+            kept = KeptPrefix.of(cache, job.layout.prefix, getattr(self._model.model, "rope_deltas", None))
             self.kept.put(job.prefix, kept)
         return kept
 
