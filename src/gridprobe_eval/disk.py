@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -11,6 +12,8 @@ from gridprobe import _util
 from gridprobe._util import Disk
 from gridprobe.errors import RunError
 
+STARTING = 2.0
+"""Seconds that a process may take to start, on a busy machine."""
 DISK = Disk()
 """Does every write; a test replaces it to make one fail."""
 
@@ -123,6 +126,19 @@ def lock(path: Path, *, wait: bool) -> int | None:
             close(descriptor)
             raise
     return descriptor
+
+
+def stays_held(path: Path) -> bool:
+    """Whether a file's lock is held for longer than a process takes to start.
+
+    A process that was just being started when its parent died has the descriptor, too, until it runs its program.
+    """
+    end = time.monotonic() + STARTING
+    while held(path):
+        if time.monotonic() >= end:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def held(path: Path) -> bool:

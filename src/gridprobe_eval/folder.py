@@ -25,7 +25,7 @@ from typing import Any, Literal
 from gridprobe._util import parse_json
 from gridprobe.errors import DataError, RunError, UsageError
 from gridprobe_eval.benchmarks import Item
-from gridprobe_eval.disk import close, held, listed, lock, one_sentence, readable, remove, write_whole
+from gridprobe_eval.disk import close, held, listed, lock, one_sentence, readable, remove, stays_held, write_whole
 from gridprobe_eval.reader import ITEM_FILE, SPEC_FILE, Spec, items_hash, read_items, stops
 from gridprobe_eval.records import RowChanges, read_records, row_of
 from gridprobe_eval.tasks import Shard
@@ -79,10 +79,10 @@ class RunFolder:
         mine = self.path / f"lock-{shard.name}"
         for other in listed(self.path, "lock-*"):
             overlaps = other == mine or not other.name.endswith(f"of{shard.count}")
-            if overlaps and held(other):
+            if overlaps and stays_held(other):
                 raise RunError(f"{self.path} is in use by {_holder(other)}; wait for it, or stop it first")
         for file in listed(self.path, "records-*.jsonl"):
-            if self._concerns(file, shard) and held(file):
+            if self._concerns(file, shard) and stays_held(file):
                 raise RunError(f"a worker of an earlier run still writes {file}; stop it first")
         descriptor = lock(mine, wait=False)
         if descriptor is None:

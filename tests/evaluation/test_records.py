@@ -146,6 +146,14 @@ def test_a_lock_is_given_back_although_a_process_that_was_just_started_has_its_d
     os.close(child)
 
 
+def test_a_lock_that_is_about_to_be_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = disk.lock(tmp_path / "lock", wait=False)
+    assert descriptor is not None
+    monkeypatch.setattr("gridprobe_eval.disk.time.sleep", lambda seconds: disk.close(descriptor))
+
+    assert disk.held(tmp_path / "lock") and not disk.stays_held(tmp_path / "lock")
+
+
 def test_a_writers_file_is_locked_until_it_is_closed(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, "w0")
     writer.write(record("a"))
