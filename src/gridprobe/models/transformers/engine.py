@@ -56,7 +56,8 @@ from gridprobe.video.frames import Pixels
 PATCHES_PER_TOKEN = 4
 """Patches of the vision tower for each visual token, roughly; limits how many pictures are encoded at once."""
 LEAST_ROW = 512
-"""Texts of that many tokens together share a row after any prefix; after a long one, half as many tokens as it has."""
+"""Texts of that many tokens together share a row after any prefix; after a long one, half as many tokens as it has.
+After a very long one they are fewer, because the mask of a row has an entry for every pair of tokens."""
 TYPES = frozenset({"mm_token_type_ids", "token_type_ids"})
 """Names under which models ask which tokens are visual."""
 
@@ -134,6 +135,8 @@ def _moved(value: Any, device: torch.device) -> Any:
 class Auto(LocalModel):
     """A model that runs through transformers."""
 
+    copies_prefix = True
+
     def __init__(
         self,
         model: Any,
@@ -166,7 +169,6 @@ class Auto(LocalModel):
         self._linear, self._full = _mixes(model.config), set(layers_of(self._text)) == {"full_attention"}
         self._watchable = make_watchable(model.get_decoder())
         self._watched = watched_layers(self._text)
-        self.copies_prefix = True
         self.capabilities = replace(
             _capabilities(model.config, pictures, weights=self._memory.weights, pass_bytes=self._memory.pass_bytes),
             attention_map=self._watchable,
@@ -220,7 +222,8 @@ class Auto(LocalModel):
             groups.setdefault((job.prefix, job.request.attention, job.place if self._linear else 0), []).append(job)
         rows = []
         for jobs in groups.values():
-            most, tokens = max(LEAST_ROW, jobs[0].layout.prefix // 2), 0
+            known, tokens = jobs[0].layout.prefix, 0
+            most = min(max(LEAST_ROW, known // 2), most_scores(self._memory.device) // (2 * known))
             for job in jobs:
                 if job is jobs[0] or tokens + job.rest > most:
                     rows.append(list[PreparedRequest]())
