@@ -299,6 +299,11 @@ class VideoService:
         """Identities of the models, without paths and addresses."""
         return tuple(scrubbed(each.identity) for each in (self._model, self._answerer) if each)
 
+    @property
+    def converses(self) -> bool:
+        """Whether the model that answers reads more than questions about videos; the embedded one knows no words."""
+        return not (self._answerer or self._model).identity.startswith("embedded")
+
     def drain(self) -> None:
         """Refuse new questions and finish the others, as far as the time of grace allows; results can still be read."""
         self.jobs.drain(self.limits.grace)
@@ -398,7 +403,7 @@ class VideoService:
     def _written(self, job: Job, prompt: str, params: SamplingParams) -> dict[str, Any]:
         """A text of the model; help if it writes none, or only words of gridworld."""
         model = self._answerer or self._model
-        if not model.capabilities.generates or model.identity.startswith("embedded"):
+        if not (model.capabilities.generates and self.converses):
             return {"job": job.id, "text": HELP, "tokens": 0, "prompt_tokens": 0, "finished": True, "warnings": []}
         ((written,),) = generate(model, [Request(prompt)], params)
         return {

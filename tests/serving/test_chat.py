@@ -448,3 +448,17 @@ def test_a_client_that_leaves_a_stream_cancels_its_question(folder: Path) -> Non
         asyncio.run(run(service))
         assert service.jobs.counts["cancelled"] == 1
     assert sent[0]["status"] == 200 and b": " in sent[1]["body"]
+
+
+def test_the_embedded_model_is_asked_the_last_message_alone(folder: Path) -> None:
+    messages = [
+        {"role": "user", "content": [{"video_url": "talk.mp4"}, {"type": "text", "text": "What is it?"}]},
+        {"role": "assistant", "content": "a ball"},
+        {"role": "user", "content": "Which colour?"},
+    ]
+    (model := Gated()).identity = "embedded:gated"
+    with running_service(folder, model=model) as service:
+        found = send(service, {"messages": messages}).json()["gridprobe"]
+        assert found["answer"]["question"] == "Which colour?"
+        assert found["warnings"][-1].startswith("what was said before does not change")
+        assert content_of(send(service, {"messages": [{"role": "user", "content": "Hello"}]})) == HELP

@@ -66,7 +66,7 @@ async def _answer(body: ChatBody, request: Request, service: VideoService, diale
     user = user_of(request, body.user)
     _check(body, request.app.state.names)
     service.jobs.check_room(user)
-    question = read_chat(body)
+    question = read_chat(body, history=service.converses)
     asked = await _ask_all(body, question, service, user)
     if body.stream:
         if len(question.videos) == 1 and asked[0].job:

@@ -51,8 +51,13 @@ class _Media:
     unknown: dict[str, None] = field(default_factory=dict)
 
 
-def read_chat(body: ChatBody) -> ChatQuestion:
-    """The videos and the question of a chat; an unknown kind of part is an error, an unknown field is named."""
+def read_chat(body: ChatBody, *, history: bool = True) -> ChatQuestion:
+    """The videos and the question of a chat; an unknown kind of part is an error, an unknown field is named.
+
+    Args:
+        body: the chat.
+        history: whether texts before the last one are part of the question.
+    """
     media = _Media()
     texts = [
         (message.role, _read_message(message, f"messages[{number}]", media))
@@ -63,7 +68,10 @@ def read_chat(body: ChatBody) -> ChatQuestion:
         raise ApiError("the last message must be the user's question", param="messages")
     if not text.strip():
         raise ApiError("the last message has no text; ask a question", param="messages")
-    question, parsed = _question(text, _history(texts), body.gridprobe.options)
+    earlier = _history(texts)
+    question, parsed = _question(text, earlier if history else "", body.gridprobe.options)
+    if earlier and not history:
+        media.unknown["what was said before"] = None
     letters = parsed and LETTER.search(text) is not None
     videos = _videos(media, body.media_io_kwargs.video)
     return ChatQuestion(videos, question, parsed, letters, tuple(media.unknown))
