@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PARALLEL := -n 4 --dist worksteal
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-lmms test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
+.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-lmms test-openwebui test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -91,6 +91,17 @@ $(VENV)-lmms/.installed: pyproject.toml constraints.txt tests/lmms-requirements.
 	$(VENV)-lmms/bin/python -m pip --quiet install -c constraints.txt -e '.[local,eval]' hypothesis pytest pytest-timeout
 	$(VENV)-lmms/bin/python -m pip --quiet install -r tests/lmms-requirements.txt
 	$(VENV)-lmms/bin/python -m pip --quiet install --no-deps lmms-eval==0.7.3
+	@touch $@
+
+# deploy/open_webui_pipe.py in a real Open WebUI, through its API and its page, in an environment of its own (2.9 GB).
+test-openwebui: $(VENV)/.system $(VENV)-openwebui/.installed
+	GRIDPROBE_OPENWEBUI=$(abspath $(VENV)-openwebui/bin/open-webui) $(BIN)/python -m pytest tests/serving/test_open_webui.py \
+	    -m "slow or not slow"
+
+$(VENV)-openwebui/.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV)-openwebui
+	$(VENV)-openwebui/bin/python -m pip --quiet install "$$(grep '^torch==' constraints.txt)"
+	$(VENV)-openwebui/bin/python -m pip --quiet install open-webui==0.12.4
 	@touch $@
 
 # deploy/ray_serve.py on a real Ray Serve with two replicas, one of which is killed; in a separate environment, without torch.

@@ -134,7 +134,7 @@ class GridProbeBody(SettingsBody):
     """Our own part of a request (`extra_body` of the openai client)."""
 
     options: Options | None = None
-    map: bool = False
+    map: bool | None = Field(default=None, description="as for `ask`; by default if times are said and it is cheap")
     content: Literal["sentence", "label", "text", "both"] | None = Field(
         default=None, description="what the message says; a sentence with times, or a label if `logprobs` are wanted"
     )

@@ -304,6 +304,11 @@ class VideoService:
         """Whether the model that answers reads more than questions about videos; the embedded one knows no words."""
         return not (self._answerer or self._model).identity.startswith("embedded")
 
+    @property
+    def maps_cheaply(self) -> bool:
+        """Whether a map of an overview takes little, so that a chat can say times."""
+        return self._model.capabilities.attention_map
+
     def drain(self) -> None:
         """Refuse new questions and finish the others, as far as the time of grace allows; results can still be read."""
         self.jobs.drain(self.limits.grace)

@@ -22,7 +22,7 @@ from gridprobe_serve.chat.dialects import (
     as_text,
 )
 from gridprobe_serve.chat.reading import ChatQuestion, read_chat
-from gridprobe_serve.chat.replies import AskedVideo, ChatTurn, make_reply
+from gridprobe_serve.chat.replies import AskedVideo, ChatTurn, form_of, make_reply
 from gridprobe_serve.errors import ApiError, Json
 from gridprobe_serve.jobs import LAST, Job, Jobs
 from gridprobe_serve.routes import Service, event_stream, until_over, user_of
@@ -144,7 +144,9 @@ async def _ask_one(
             raise
         return AskedVideo(_name_of(video), error=error)
     name = source.name if isinstance(source, MediaSource) else _name_of(video)
-    video_question = VideoQuestion(source, question.question, settings, selector, body.gridprobe.map, fps)
+    wanted = body.gridprobe.map
+    show_map = service.maps_cheaply and form_of(body, question) in ("json", "sentence") if wanted is None else wanted
+    video_question = VideoQuestion(source, question.question, settings, selector, show_map, fps)
     return AskedVideo(name, service.submit(video_question, user))
 
 

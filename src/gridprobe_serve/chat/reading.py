@@ -16,6 +16,7 @@ from gridprobe_serve.sources import Frames, data_of
 MARKER = re.compile(r"\s*<?\s*(\d+(?:\.\d+)?)\s*(?:s|sec|seconds?)\s*>?\s*:?\s*")
 """A text that says when the next picture is shown, such as "<12.5 seconds>"."""
 OPTION_A = re.compile(r"^[ \t]*\(?A[).:]\s", re.MULTILINE)
+OPTION = re.compile(r"\s*\(?[A-Z][).:]\s")
 LETTER = re.compile(r"\bletter\b", re.IGNORECASE)
 LONGEST_MARKER = 64
 PICTURES = re.compile(r"data:(?:video|image)/(?:jpeg|jpg|png|webp)\b", re.IGNORECASE)
@@ -86,7 +87,9 @@ def _question(text: str, history: str, options: Sequence[str] | None) -> tuple[Q
     if options is None and len(OPTION_A.findall(text)) == 1:
         lines = [line for line in text.splitlines() if re.match(r"\s*\(?B[).:]\s", line)]
         if len(lines) == 1:
-            return Question.from_prompt(whole), True
+            asked = Question.from_prompt(whole)
+            bare = OPTION.match(text.rstrip().rpartition("\n")[2])  # no program told the model what to do with them
+            return Question(asked.text, asked.options) if bare else asked, True
     return Question(whole), False
 
 

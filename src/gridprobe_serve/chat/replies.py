@@ -147,10 +147,15 @@ def _content(turn: ChatTurn, outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def form_of(body: ChatBody, question: ChatQuestion) -> str:
+    """What the reply is: json, a sentence, label, text or both."""
+    letters = body.logprobs or body.most_tokens == 1 or question.letters
+    return "json" if _json_names(body) else body.gridprobe.content or ("label" if letters else "sentence")
+
+
 def _words(turn: ChatTurn, result: Mapping[str, Any]) -> str:
     """A sentence, unless something else is wanted; an open question has no letter."""
-    letters = turn.body.logprobs or turn.body.most_tokens == 1 or turn.question.letters
-    form = turn.body.gridprobe.content or ("label" if letters else "sentence")
+    form = form_of(turn.body, turn.question)
     label, text = result["answer"]["choice"], result["answer"]["answer"]
     if form == "sentence":
         return str(result["brief"]["sentence"])
