@@ -81,8 +81,9 @@ def _changed(folder: Path, released: dict[str, str]) -> list[Path]:
 
 WEIGHTS = SHIPPED
 SIZES = ("micro", "nano")
-FRAMES = 144
-"""The most frames of a sequence they were trained on; of four times as many they understand next to nothing."""
+FRAMES = 168
+"""The most frames of a sequence: 144, as they were trained on, and 24 close-ups. Of four times as many they understand
+next to nothing."""
 TRAINED = ("default", "paper")
 """The prompt templates they were trained with."""
 WORDS_FILE = "vocabulary.json"

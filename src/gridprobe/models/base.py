@@ -37,6 +37,9 @@ class Cost:
     """By the honest convention, less what did not have to be computed because it was known from before."""
     cached_tokens: int = 0
     """Tokens that a server found in its cache."""
+    flops_reused: float = 0.0
+    """By the honest convention, what the same sequences would have taken in addition without the KV cache of the
+    overview that close-ups continue."""
     unpriced: int = 0
     """Calls of models whose floating-point operations are not known; they are missing from the three numbers above."""
     money: float = 0.0
@@ -253,11 +256,16 @@ class Completion:
 Task = Choose | SamplingParams
 
 
+CLOSER = "Some of these frames again, larger:"
+"""What stands between an overview and its close-ups."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One question to a model: a text, any number of groups of frames, and whether to choose or to generate.
 
-    The frames of one group are shown in the order given. Those of several groups are merged in time order.
+    The frames of one group are shown in the order given. Those of several groups are merged in time order, unless the
+    others are close-ups behind the last one.
     """
 
     prompt: str
@@ -275,6 +283,9 @@ class Request:
     read together all the same, so this is a question to the KV cache of some of them. See `Capabilities.kv_reuse`."""
     attention: bool = False
     """Whether the posterior is to say how much the text looks at each frame. See `Capabilities.attention_map`."""
+    close_ups: bool = False
+    """Whether the last group, an overview, is shown first and all others behind it: some of its frames again, larger.
+    A model that keeps the overview's KV cache goes on from there."""
 
     def __post_init__(self) -> None:
         count = sum(len(group.frames) for group in self.groups)
@@ -282,10 +293,13 @@ class Request:
             raise UsageError(f"{count} frames need {count + 1} texts, got {len(self.between)}")
         if len(self.groups) > 1:
             _check_mergeable(self.groups, texts=bool(self.between))
-        if (self.visible_frames is not None or self.attention) and self.prompt_order != "frames_first":
-            raise UsageError('the memory of frames can be questioned only with prompt_order="frames_first"')
+        goes_on = self.visible_frames is not None or self.attention or self.close_ups
+        if goes_on and self.prompt_order != "frames_first":
+            raise UsageError('the KV cache of frames can be asked only with prompt_order="frames_first"')
         if self.visible_frames is not None and not set(self.visible_frames) <= set(range(count)):
             raise UsageError(f"a question cannot see the frames {self.visible_frames} of {count}")
+        if self.close_ups and (len(self.groups) < 2 or self.visible_frames is not None or self.attention):
+            raise UsageError("close-ups are shown behind an overview, and answered from both")
 
     @classmethod
     def about(
@@ -295,11 +309,17 @@ class Request:
         *,
         prompt_order: PromptOrder = "frames_first",
         keep_kv: bool = False,
+        close_ups: bool = False,
     ) -> "Request":
         """A request for a question about these frames, with its subtitles, if any, between them."""
-        times = [time for group in groups for time in group.frames.times]
+        times = [time for group in groups[-1 if close_ups else 0 :] for time in group.frames.times]
         between = question.between(times if len(groups) == 1 else sorted(times))
-        return cls(question.prompt, Choose(question.labels), tuple(groups), prompt_order, keep_kv, between)
+        if close_ups:
+            *texts, ending = between or ("",) * (len(times) + 1)
+            count = sum(len(group.frames) for group in groups[:-1])
+            between = (*texts, "\n".join(filter(None, [ending, CLOSER])), *[""] * count)
+        task = Choose(question.labels)
+        return cls(question.prompt, task, tuple(groups), prompt_order, keep_kv, between, close_ups=close_ups)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -322,7 +342,21 @@ class Request:
     def units(self) -> tuple[Unit, ...]:
         """What the model sees, in the order it sees it."""
         units = [unit for number, group in enumerate(self.groups) for unit in group.units(number)]
-        return tuple(sorted(units, key=lambda unit: unit.time) if len(self.groups) > 1 else units)
+        if len(self.groups) > 1:
+            last = len(self.groups) - 1
+            units.sort(key=lambda unit: (self.close_ups and unit.group != last, unit.time))
+        return tuple(units)
+
+    @property
+    def prefix_groups(self) -> tuple[FrameGroup, ...]:
+        """The groups that other requests may begin with."""
+        return self.groups[-1:] if self.close_ups else self.groups
+
+    @property
+    def prefix_units(self) -> int:
+        """How many of the units, the first ones, show these."""
+        last = len(self.groups) - 1
+        return sum(not self.close_ups or unit.group == last for unit in self.units)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -471,6 +505,8 @@ class Capabilities:
     mixes what it has read."""
     attention_map: bool = False
     """Whether it says how much the text looks at each frame."""
+    close_ups: bool = False
+    """Whether it goes on from the KV cache of an overview with frames."""
     logprobs: bool = True
     """Whether it gives probabilities of labels; else they are counts of answers that it draws."""
     generates: bool = False
@@ -592,7 +628,7 @@ def check_tasks(model: Model, requests: Sequence[Request]) -> None:
 def require_plain(request: Request) -> None:
     """Refuse what only a model can do that has `kv_reuse`, `attention_map` and `frame_pairs`."""
     if request.visible_frames is not None or request.attention:
-        raise UsageError("this model cannot be questioned about its memory of frames; use probes=fresh")
+        raise UsageError("this model does not keep the KV cache of frames to be asked about; use probes=fresh")
     require_single(request)
 
 

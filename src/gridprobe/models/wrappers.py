@@ -104,6 +104,7 @@ class CachedModel(ModelWrapper):
             request.between,
             request.visible_frames,
             request.attention,
+            request.close_ups,
         )
         return self.identity, question, tuple((group.frames.keys, group.view) for group in request.groups)
 

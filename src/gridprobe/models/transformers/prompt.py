@@ -318,7 +318,7 @@ class Composer:
             ends = np.cumsum(repeats)[closed]
             owners = np.searchsorted(ends, np.arange(ends[-1]), side="right")
             owners[: len(self._ids(opening))] = -1
-        return Layout(ids, ids == self._visual, tuple(sizes), len(owners), owners)
+        return Layout(ids, ids == self._visual, tuple(sizes), len(owners), request.prefix_units if first else 0, owners)
 
     def _ids(self, text: str) -> list[int]:
         bos = self._tokenizer.bos_token
