@@ -33,7 +33,8 @@ from gridprobe.ask import Session
 from gridprobe.early_exit import choose_threshold
 from gridprobe.importance import Fixed
 from gridprobe.models import FrameGroup, Model, Request, load_model
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.selectors import Uniform
 from gridprobe.video import FrameSize
 from gridprobe_eval import Choice

@@ -1,16 +1,21 @@
 """Close-ups behind an overview: the same answer as one pass over the whole sequence, at the price of what is new."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, Request, load_model
+from gridprobe.models import FrameGroup, Request
 from gridprobe.models.base import CLOSER, View, choose
+from gridprobe.models.local.base import LocalModel
+from gridprobe.models.local.kv_cache import Store
 from gridprobe.models.local.layout import PreparedRequest
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
+from gridprobe_world import embedded
+from gridprobe_world.embedded import Embedded
 
 QUESTION = Question("What colour is the triangle?", ["red", "green", "blue", "cyan"])
 SMALL, LARGE = View(FrameSize(max_side=64)), View(FrameSize(max_side=128))
@@ -23,8 +28,13 @@ def pool(count: int = 9) -> FramePool:
 
 
 @pytest.fixture(scope="module")
-def nano():
-    return load_model("embedded:nano", dtype="float32")
+def nano() -> Embedded:
+    return embedded.load("nano", dtype="float32")
+
+
+def kept_by(model: Embedded) -> Store:
+    assert isinstance(model.engine, LocalModel)
+    return model.engine.kept
 
 
 def request(kept: tuple[int, ...] = (2, 5), question: Question = QUESTION) -> Request:
@@ -41,12 +51,14 @@ def test_all_frames_come_first_and_close_ups_behind_them_with_their_true_times()
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_continuing_the_overview_equals_one_pass_over_everything(nano, monkeypatch, keep: bool) -> None:
-    nano.engine.kept.clear()
+def test_continuing_the_overview_equals_one_pass_over_everything(
+    nano: Embedded, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    kept_by(nano).clear()
     with monkeypatch.context() as patch:
         patch.setattr(PreparedRequest, "needs_kv", False)  # so nothing is read by itself
         (fresh,) = choose(nano, [request()])
-    nano.engine.kept.clear()
+    kept_by(nano).clear()
     overview = Request.about(QUESTION, [FrameGroup(pool(), SMALL)], keep_kv=True)
     choose(nano, [overview])
     (behind,) = choose(nano, [replace(request(), keep_kv=keep)])
@@ -54,7 +66,7 @@ def test_continuing_the_overview_equals_one_pass_over_everything(nano, monkeypat
     assert behind.cost.flops_computed < 0.6 * fresh.cost.flops_computed  # the overview was read before
 
 
-def test_the_bill_is_what_is_new_and_says_what_was_reused(nano) -> None:
+def test_the_bill_is_what_is_new_and_says_what_was_reused(nano: Embedded) -> None:
     cost = nano.cost(request())
     everything = nano.cost(replace(request(), close_ups=False))
     overview = nano.cost(Request.about(QUESTION, [FrameGroup(pool(), SMALL)]))
@@ -63,7 +75,7 @@ def test_the_bill_is_what_is_new_and_says_what_was_reused(nano) -> None:
     assert cost.visual_tokens == 2 * 4 * 4 and overview.visual_tokens == 9 * 2 * 2
 
 
-def test_several_questions_about_the_same_close_ups_are_each_as_if_alone(nano) -> None:
+def test_several_questions_about_the_same_close_ups_are_each_as_if_alone(nano: Embedded) -> None:
     others = [replace(QUESTION, text=text) for text in ("What colour is the circle?", "What colour is the triangle?")]
     requests = [request(question=each) for each in others] + [request((0, 1, 8))]
     together = choose(nano, requests)
@@ -72,6 +84,6 @@ def test_several_questions_about_the_same_close_ups_are_each_as_if_alone(nano) -
 
 
 @pytest.mark.parametrize("changes", [{"attention": True}, {"visible_frames": (0,)}, {"prompt_order": "text_first"}])
-def test_close_ups_are_answered_from_all_that_is_shown(changes: dict[str, object]) -> None:
+def test_close_ups_are_answered_from_all_that_is_shown(changes: Any) -> None:
     with pytest.raises(UsageError, match=r"close-ups|frames_first"):
         replace(request(), **changes)

@@ -36,7 +36,7 @@ from gridprobe.cli.options import (
 from gridprobe.errors import DataError, GridProbeError, UsageError
 from gridprobe.limits import as_flag, learn_from
 from gridprobe.models import Model
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report

@@ -9,8 +9,10 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.models.profile import Profile
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels, contact_sheet
@@ -256,6 +258,8 @@ class Completion:
 Task = Choose | SamplingParams
 
 
+Heads = npt.NDArray[np.floating[Any]]
+"""How much each attention head of a model looks at each frame, in the order shown: heads × frames, from 0 to 1."""
 CLOSER = "Some of these frames again, larger:"
 """What stands between an overview and its close-ups."""
 
@@ -379,11 +383,9 @@ class Request:
         seen = None if self.visible_frames is None else set(self.visible_frames)
         return tuple(n for n, places in enumerate(self._places) if seen is None or seen.intersection(places))
 
-    def by_frame(self, units: Sequence[float] | None) -> tuple[float, ...] | None:
-        """A number for every frame, in the order shown, from one for every unit; fused frames share theirs."""
-        if units is None:
-            return None
-        return tuple(value for value, places in zip(units, self._places, strict=True) for _ in places)
+    def by_frame(self, units: Heads | None) -> Heads | None:
+        """A column for every frame, in the order shown, from one for every unit; fused frames share theirs."""
+        return None if units is None else np.repeat(units, [len(places) for places in self._places], axis=1)
 
     @property
     def _places(self) -> Iterator[range]:
@@ -430,8 +432,8 @@ class Posterior:
     """The share of the model's next-token probability that was on the labels before normalizing."""
     notes: tuple[str, ...] = ()
     """Warnings of the model, worded to follow "in the focused pass"."""
-    attention: tuple[float, ...] | None = None
-    """How much the question looks at each frame, in the order shown, if the request asked for it: from 0 to 1."""
+    heads: Heads | None = field(default=None, compare=False, repr=False)
+    """How much the question looks at each frame, if the request asked for it."""
     basis: Basis = "letters"
     """Probabilities of texts are normalised too; `mass` is what they have together, and the rest is any other text."""
     windows: int = 1
@@ -459,6 +461,11 @@ class Posterior:
     def probabilities(self) -> dict[str, float]:
         """Label -> probability."""
         return {label: math.exp(value) for label, value in zip(self.labels, self.logprobs, strict=True)}
+
+    @property
+    def attention(self) -> tuple[float, ...] | None:
+        """The mean of all heads: how much the question looks at each frame, from 0 to 1."""
+        return None if self.heads is None else tuple(self.heads.mean(0).tolist())
 
     @property
     def confidence(self) -> float:
@@ -529,6 +536,8 @@ class Capabilities:
     """Bytes of memory for each token of a pass."""
     summary: str = ""
     """One sentence about what a server was found to do."""
+    profile: Profile | None = None
+    """What was measured on it before it was shipped."""
     loaded: bool = True
     """Whether it can be asked; what one that is not loaded can do is not known yet."""
 
@@ -682,7 +691,7 @@ class CostModel:
     def _posterior(self, request: Request) -> Posterior:
         posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), self.cost(request))
         count = sum(len(group.frames) for group in request.groups)
-        return replace(posterior, attention=(0.0,) * count) if request.attention else posterior
+        return replace(posterior, heads=np.zeros((1, count))) if request.attention else posterior
 
     def _texts(self, requests: Sequence[Request], params: SamplingParams) -> list[Completions]:
         costs = [[self.cost(request), *[Cost()] * (params.samples - 1)] for request in requests]

@@ -198,8 +198,8 @@ class Qwen3VL(LocalModel):
         if row[0].job.request.attention:
             owners = upload(layout.owners, device)
             logits, watched = self._language.watched(pieces, seen, owners, len(layout.sizes))
-            for span, shares in zip(row, watched.tolist(), strict=True):
-                results.attention[span.job.place] = tuple(shares)
+            for span, heads in zip(row, watched.cpu().numpy(), strict=True):
+                results.heads[span.job.place] = heads
                 flops = attention_flops(self.dims, len(span), known=len(span.job.columns))
                 results.flops[span.job.place] += int(flops)
         else:
