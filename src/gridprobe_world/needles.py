@@ -178,8 +178,7 @@ def _from_world(
     """The first script that can be asked about, with all its evidence in this third of the frames."""
     third = set(_third(place, frames))
     while True:
-        worlds = _script(np.random.default_rng(rng.getrandbits(64)), family, frames)
-        asked = _asked(worlds, family, rng)
+        worlds, asked = _asked(rng, family, frames)
         evidence = _shown(asked, frames) if asked else ()
         if asked and evidence and third.issuperset(evidence):
             words = next(words for words in WORDS if asked.right in words)
@@ -188,16 +187,14 @@ def _from_world(
             return _pool(Renderer(worlds, side), rng, frames, (side, side)), question, evidence
 
 
-def _script(rng: np.random.Generator, family: str, frames: int) -> Worlds:
-    """A script; events of the standard part last about one to three frames."""
+def _asked(rng: random.Random, family: str, frames: int) -> tuple[Worlds, WorldQuestion | None]:
+    """A script and a question about it, if it suits; events of the standard part last about one to three frames."""
+    seed = np.random.default_rng(rng.getrandbits(64))
     if family in SUBJECTS["world", "fine"]:
-        return generate_part(rng, 1, "fine")
-    return generate(rng, 1, Difficulty(shortest=min(0.2, 1.2 / frames), longest=min(0.2, LONGEST / frames)))
-
-
-def _asked(worlds: Worlds, family: str, rng: random.Random) -> WorldQuestion | None:
-    ask = ask_part if family in SUBJECTS["world", "fine"] else ask_about
-    return ask(worlds, 0, family, rng)
+        worlds = generate_part(seed, 1, "fine")
+        return worlds, ask_part(worlds, 0, family, rng)
+    worlds = generate(seed, 1, Difficulty(shortest=min(0.2, 1.2 / frames), longest=min(0.2, LONGEST / frames)))
+    return worlds, ask_about(worlds, 0, family, rng)
 
 
 def _shown(asked: WorldQuestion, frames: int) -> tuple[int, ...]:
