@@ -11,7 +11,6 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,23 +64,17 @@ class FaultyModel(ModelWrapper):
 class DilutedModel(FaultyModel):
     """(a) Most heads do not look where the question points.
 
-    A posterior with `heads`, heads × frames, gets more of them. The mean of all heads changes accordingly; `own` says
-    of how many heads it is the mean where the posterior does not show them (micro has 20, nano 9).
+    A posterior with `heads`, heads × frames, gets more of them.
     """
 
-    def __init__(self, model: Model, *, extra: int, own: int = 20, seed: int = 0) -> None:
+    def __init__(self, model: Model, *, extra: int, seed: int = 0) -> None:
         super().__init__(model, f"{extra}-heads")
-        self._extra, self._own, self._seed = extra, own, seed
+        self._extra, self._seed = extra, seed
 
     def said(self, posterior: Posterior) -> Posterior:
-        heads: Any = getattr(posterior, "heads", None)
-        if heads is not None:
-            more: dict[str, Any] = {"heads": dilute(heads, self._extra, self._seed)}
-            return replace(posterior, **more)
-        if posterior.attention is None:
+        if posterior.heads is None:
             return posterior
-        diluted = dilute(np.tile(posterior.attention, (self._own, 1)), self._extra, self._seed).mean(axis=0)
-        return replace(posterior, attention=tuple(diluted.clip(0.0, 1.0).tolist()))
+        return replace(posterior, heads=dilute(posterior.heads, self._extra, self._seed))
 
 
 class TemperedModel(FaultyModel):

@@ -13,16 +13,18 @@ from math import isqrt
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from gridprobe.early_exit import EarlyExit, find
+from gridprobe._util import announce
+from gridprobe.early_exit import EarlyExit, calibration_folder, find
 from gridprobe.errors import UsageError
 from gridprobe.importance import spread
 from gridprobe.limits import LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
 from gridprobe.models import CostModel, LazyModel, Model
 from gridprobe.models.base import FrameGroup, PromptOrder, Request, View, choose
-from gridprobe.models.profile import Profile, find_profile, read_profile
+from gridprobe.models.profile import Profile, find_profile, read_profile, write_profile
 from gridprobe.models.wrappers import chunked
 from gridprobe.open_ended import OpenRule
 from gridprobe.question import Question
+from gridprobe.registry import PROFILERS
 from gridprobe.selectors import ExtraFrames, GridProbe, Selection, Selector
 from gridprobe.selectors.base import Probes
 from gridprobe.selectors.gridprobe import collage_request, overview_request
@@ -133,9 +135,24 @@ class Plan:
         if self.overview is None or isinstance(self.profile, Profile) or self.profile == "off":
             return self
         model = self.model.identity
-        profile = find_profile(model) if self.profile == "auto" else read_profile(Path(self.profile), model=model)
-        profile = profile or self.model.capabilities.profile
+        if self.profile == "auto":
+            profile = find_profile(model) or self.model.capabilities.profile or self._measured()
+        else:
+            profile = read_profile(Path(self.profile), model=model)
         return self if profile is None else self.suiting(profile)
+
+    def _measured(self) -> Profile | None:
+        """What can be measured at once: the map of a model in this process; it is kept for the next time."""
+        able = self.model.capabilities
+        if not able.attention_map or able.weight_bytes is None or calibration_folder() is None:
+            return None
+        profile: Profile | None = None
+        for entry in PROFILERS.values():
+            profile = profile or entry.load()(self.model)
+        if profile is not None:
+            write_profile(profile)
+            announce("profile", profile)
+        return profile
 
     def suiting(self, profile: Profile) -> "Plan":
         """The same with the settings of a profile, where nobody chose them."""

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from gridprobe.models.base import (
     posteriors,
 )
 from gridprobe.models.local import checkpoint
+from gridprobe.models.profile import Profile, read_profile
 from gridprobe.open_ended import remembered
 from gridprobe.question import OR_NOT_SHOWN, SHORT, Question
 from gridprobe_world.world import BACKGROUNDS, COLOURS, DIGITS, NOT_SHOWN, PATTERNS, SHAPES, TIMES
@@ -163,8 +164,14 @@ class Embedded:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The engine's, for as many frames as it was trained on."""
-        return replace(self.engine.capabilities, context_frames=FRAMES)
+        """The engine's, for as many frames as it was trained on, with the profile that it was shipped with."""
+        return replace(self.engine.capabilities, context_frames=FRAMES, profile=self.profile)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """What was measured on it before it was shipped, whatever its dtype."""
+        file = SHIPPED / f"{self.name.partition(':')[2]}-profile.json"
+        return replace(read_profile(file), model=self.identity) if file.is_file() else None
 
     def run(self, requests: Sequence[Request]) -> list[Response]:
         """Answer the requests; one with unknown words is refused or gets a note."""

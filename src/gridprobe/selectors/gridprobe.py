@@ -306,7 +306,7 @@ def map_of_heads(heads: Heads, weights: HeadWeights) -> npt.NDArray[np.floating[
     By default the mean of all. With weights each head counts by how far a frame stands out for it, since some look at
     all frames a little and others at few of them much.
     """
-    if not weights:
+    if not weights or not heads.any():  # a cost model looks at nothing
         mean: npt.NDArray[np.floating[Any]] = heads.mean(0)
         return mean
     numbers, shares = zip(*weights, strict=True)
