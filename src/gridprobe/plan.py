@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 from gridprobe._util import announce
 from gridprobe.early_exit import EarlyExit, calibration_folder, find
 from gridprobe.errors import UsageError
-from gridprobe.importance import spread
+from gridprobe.importance import NoiseAware, spread
 from gridprobe.limits import LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
 from gridprobe.models import CostModel, LazyModel, Model
 from gridprobe.models.base import FrameGroup, PromptOrder, Request, View, choose
@@ -171,7 +171,10 @@ class Plan:
         probes = plan.selector.probes
         if profile.probes not in (None, "none") and "probes" not in chosen:
             probes = cast(Probes, profile.probes)
-        return replace(plan, selector=replace(plan.selector, heads=profile.heads, probes=probes))
+        budget = plan.selector.budget
+        if isinstance(budget, NoiseAware) and profile.large and "frames" not in chosen:
+            budget = NoiseAware(profile.large)
+        return replace(plan, selector=replace(plan.selector, heads=profile.heads, probes=probes, budget=budget))
 
     def _shrunk(self, size: FrameSize) -> "Plan":
         """The same with small frames of another size."""

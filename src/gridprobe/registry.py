@@ -260,7 +260,10 @@ BUDGETS = Registry(
             "the authors' code: the shape rule with 3 for GAMMA0·K, at least 2 frames",
         ),
         "noise": Entry(
-            "gridprobe.importance:NoiseAware.parse", "frames that stand out from noise, from K/3 to K of them"
+            "gridprobe.importance:NoiseAware.parse",
+            "frames that stand out from noise, from K/3 to K of them, or to MOST",
+            argument="MOST",
+            optional=True,
         ),
     },
     group="gridprobe.budgets",

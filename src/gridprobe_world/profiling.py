@@ -39,6 +39,8 @@ SIDES = (64, 96, 128, 160, 224, 320, 448)
 GRIDS = (12, 8, 6, 4)
 FEW = 8
 """Frames of the needles that show how small frames may be; and of which the evidence should be among the best."""
+LARGE = (4, 8)
+"""Numbers of large frames that are tried before K."""
 SLACK = 1
 """How many needles fewer may be right than at full size."""
 RIGHT = 0.6
@@ -191,23 +193,29 @@ class Profiler:
         """Whether close-ups are read that the overview could not read, and where they stand."""
         k = self.profile.k or GRIDS[0]
         shown = self._needles("close-ups", NEEDLES, "fine", frames=k * k)
-        right: dict[Way, list[Answer]] = {}
-        ways: tuple[Way, ...] = ("small", "overview") if self.model.capabilities.close_ups else ("small",)
-        for way in ways:
-            plan = self._plan(k, effort="full", context=way).suiting(replace(self.profile, context=None))
-            right[way] = [self._answered(needle, plan) for needle in shown]
-        for needle, answer in zip(shown, right["small"], strict=True):
-            overview = answer.reached.overview
-            if overview is not None:
-                self.exits.append((overview.confidence, not _is_right(overview, needle)))
-        correct = {way: sum(answer.right is True for answer in answers) for way, answers in right.items()}
-        best: Way = "overview" if correct.get("overview", -1) >= correct["small"] - SLACK else "small"
-        self._note(context=best, large=round(float(np.mean([len(a.selection.indices) for a in right[best]]))))
+        among = self._right_of(shown, "small", k)
+        behind = self._right_of(shown, "overview", k) if self.model.capabilities.close_ups else -1
+        best: Way = "overview" if behind >= among - SLACK else "small"
+        enough = next(
+            (few for few in LARGE if few < k and self._right_of(shown, best, few) >= max(among, behind) - SLACK), k
+        )
+        self._note(context=best, large=enough)
+
+    def _right_of(self, shown: Sequence[Needle], way: Way, large: int) -> int:
+        """How many needles are read with that many large frames, shown in this way."""
+        k = self.profile.k or GRIDS[0]
+        plan = self._plan(k, effort="full", context=way, frames=large).suiting(replace(self.profile, context=None))
+        answers = [self._answered(needle, plan) for needle in shown]
+        return sum(answer.right is True for answer in answers)
 
     def _answered(self, needle: Needle, plan: Plan) -> Answer:
-        self._note(overviews=self.profile.overviews + 1)
+        if not plan.close_ups:  # they go on from an overview that was read before
+            self._note(overviews=self.profile.overviews + 1)
         with Session(needle.frames, setup=plan) as session:
-            return session.ask(needle.question)
+            answer = session.ask(needle.question)
+        if answer.reached.overview is not None and not plan.close_ups:
+            self.exits.append((answer.reached.overview.confidence, not _is_right(answer.reached.overview, needle)))
+        return answer
 
     def exit(self) -> None:
         """The confidence at which overviews were right; the cautious one where there are too few."""
@@ -298,7 +306,7 @@ def steps_of(profile: Profile) -> Iterator[tuple[str, str]]:
         yield "map", f"{profile.probes}{heads}: evidence of {profile.found} of {profile.needles} other needles found"
     if profile.context is not None:
         where = {"small": "among the small frames", "overview": "behind the overview"}[profile.context]
-        yield "close-ups", f"read {where}, about {profile.large} of them"
+        yield "close-ups", f"read {where}; {profile.large} large frames are enough"
     if profile.exit is not None:
         yield "exit", f"confidence {profile.exit:g}, measured on needles and not on your questions"
     yield "took", f"{profile.overviews} overviews, {profile.seconds:.0f} s"

@@ -49,7 +49,7 @@ class Profile:
     context: Literal["small", "overview"] | None = None
     """Whether close-ups are read among the small frames or behind the overview."""
     large: int | None = None
-    """With how many large frames close-ups were read."""
+    """As many large frames are enough to read what the overview could not."""
     exit: float | None = None
     """The confidence at which overviews were right."""
     overviews: int = 0
@@ -63,6 +63,7 @@ class Profile:
             f"small frames {self.small} px" if self.small else "",
             f"K = {self.k}" if self.k else "",
             {None: "", "small": "close-ups in order", "overview": "close-ups behind the overview"}[self.context],
+            f"at most {self.large} of them" if self.large else "",
             f"exit at {self.exit:g}" if self.exit is not None else "",
         ]
         return ", ".join(filter(None, parts)) or "nothing measured"
