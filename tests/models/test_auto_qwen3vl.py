@@ -52,6 +52,7 @@ def requests() -> list[Request]:
         *(Request.about(item.asked.question, (group,)) for item, group in zip(asked, worlds, strict=True)),
         shown(POOL, "Question: ?", "AB", visible_frames=(1, 4)),
         shown(POOL, "Question: ?", "AB", visible_frames=tuple(range(6))),
+        Request.about(asked[0].asked.question, (large, worlds[0]), close_ups=True),
     ]
 
 
