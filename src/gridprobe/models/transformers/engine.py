@@ -214,8 +214,9 @@ class Auto(LocalModel):
                 logits, *_ = self._continue(jobs, scores.flops, watch)
             scores.logits.update({job.place: row for job, row in zip(jobs, logits, strict=True)})
             if watch is not None:
-                shares = watch.shares[:, None].cpu().numpy()
-                scores.heads.update({job.place: heads for job, heads in zip(jobs, shares, strict=True)})
+                scores.heads.update(
+                    {job.place: heads for job, heads in zip(jobs, watch.heads.cpu().numpy(), strict=True)}
+                )
         for job in batch:
             scores.flops[job.place] += int(self._language.head)
         return scores
