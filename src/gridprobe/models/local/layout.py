@@ -77,6 +77,15 @@ class PreparedRequest:
         return len(self.layout) - int(self.layout.prefix)
 
     @property
+    def behind(self) -> range:
+        """The numbers of the units that follow the prefix."""
+        return range(self.layout.prefix_units, len(self.layout.sizes))
+
+    def units_of(self, tokens: int) -> range:
+        """The numbers of the units in its first tokens: the prefix, or all."""
+        return range(self.layout.prefix_units if tokens == self.layout.prefix else len(self.layout.sizes))
+
+    @property
     def narrow(self) -> bool:
         """Whether what follows the prefix sees less than half of it, so that copying that is cheaper than a mask."""
         return self.request.visible_frames is not None and 2 * len(self.columns) < self.layout.prefix
