@@ -86,7 +86,7 @@ def _counted(family: str, shape: Shape) -> CostModel:
         total = sum(counts) + len(request.prompt) // CHARACTERS_PER_TOKEN
         owners = np.repeat(np.arange(len(counts)), counts)
         mask = np.arange(total) < sum(visual)
-        layout = Layout(np.zeros(total, np.int64), mask, tuple(sizes), sum(counts), owners)
+        layout = Layout(np.zeros(total, np.int64), mask, tuple(sizes), sum(counts), len(counts), owners)
         with without_arithmetic():
             return price(language, PreparedRequest(0, request, layout), tower)
 
