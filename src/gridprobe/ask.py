@@ -6,7 +6,7 @@
     early exit     if the overview is sure enough, that is the answer
     select         a map of which frames the question needs, and a budget that says how many of them are kept
     second look    with `refine`: the same question about denser samples of the segments that the map points at
-    focused pass   the kept frames at full size, among all others small
+    focused pass   the kept frames at full size: among all others small, or behind the overview, whose KV cache is kept
 
 Where that would take more than one pass over all frames at full size, that pass is the answer; see `Plan.never_dearer`.
 The published method is the same function without an overview. Its map comes from probes of rows and columns, and it

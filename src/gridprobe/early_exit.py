@@ -111,7 +111,7 @@ class EarlyExit:
 
     threshold: float = CAUTIOUS
     source: str = "default"
-    """"given", "calibrated" or "default"."""
+    """"given", "calibrated", "profile" or "default"."""
     epsilon: float | None = None
     delta: float | None = None
     questions: int | None = None

@@ -8,10 +8,14 @@ import pytest
 
 from gridprobe.errors import UsageError
 from gridprobe.models import FrameGroup, Request
-from gridprobe.models.base import CLOSER, View, choose
+from gridprobe.models.base import CLOSER, Capabilities, CostModel, View, choose
 from gridprobe.models.local.base import LocalModel
 from gridprobe.models.local.kv_cache import Store
 from gridprobe.models.local.layout import PreparedRequest
+from gridprobe.models.openai.client import ServerOptions
+from gridprobe.models.openai.requests import ImageCache, message_parts
+from gridprobe.models.openai.selftest import ServerPricing, TokenRule
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL, price_roughly
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from gridprobe_world import embedded
@@ -87,3 +91,19 @@ def test_several_questions_about_the_same_close_ups_are_each_as_if_alone(nano: E
 def test_close_ups_are_answered_from_all_that_is_shown(changes: Any) -> None:
     with pytest.raises(UsageError, match=r"close-ups|frames_first"):
         replace(request(), **changes)
+
+
+def test_a_server_is_sent_the_overview_unchanged_and_then_the_close_ups() -> None:
+    images = ImageCache()
+    overview = message_parts(Request.about(QUESTION, [FrameGroup(pool(), SMALL)]), images, multiple=32)
+    behind = message_parts(request(), images, multiple=32)
+    assert behind[: 2 * 9] == overview[: 2 * 9]  # its prefix cache holds them
+    assert behind[18:22:2] == [f"{CLOSER}\n<4.0 seconds>", "<10.0 seconds>"] and len(behind) == 2 * 11 + 1
+
+
+def test_a_server_bills_the_whole_sequence() -> None:
+    model = CostModel("m", Capabilities(), lambda each: price_roughly(QWEN3_VL["2B"], each))
+    pricing = ServerPricing(ServerOptions(), TokenRule(overhead=10, fixed=2, per_pixel=1 / 1024, least=2), None)
+    known = ServerPricing(ServerOptions(), pricing.rule, model)
+    for each in (pricing, known):
+        assert each.estimate(request()).tokens == each.estimate(replace(request(), close_ups=False)).tokens
