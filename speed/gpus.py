@@ -1,4 +1,4 @@
-"""Print the section "Which GPU" of docs/models.md: what each size of Qwen3-VL needs, by the engine's own estimate.
+"""Print speed/results/gpus.md: what each size of Qwen3-VL needs, by the engine's own estimate.
 
     python speed/gpus.py        # no GPU and no weights are needed
 
@@ -43,9 +43,9 @@ MEASURED = {"quick": "settled by the overview", "full": "full, map from attentio
 """Rows of speed/results/overview.md."""
 NAMES = {"quick": "first look", "full": "full path"}
 SLASH = "/"
-HEAD = """## Which GPU
+HEAD = """# Which GPU
 
-**These are estimates, not measurements.** `python speed/gpus.py` prints this section.
+**These are estimates, not measurements.** `python speed/gpus.py` prints this page.
 
 One question about an hour of 1280×720 video, default settings, bfloat16. "First look" is a question that the model
 answers from 144 small frames. "Full path" also shows up to {most} frames at full size. "All frames" is what gridprobe
@@ -54,9 +54,9 @@ does with video, they are half as many tokens.
 """
 TAIL = """
 - Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan`. A GPU needs a little
-  more. If yours has less, use `--load quantization=4bit`, or [a server](#models-on-a-server) with more GPUs.
+  more. If yours has less, use `--load quantization=4bit`, or [a server](../../docs/models.md#models-on-a-server) with more GPUs.
 - Seconds are without decoding: TFLOPs divided by a pace. The H200's comes from
-  [a measurement with random weights](../speed/results/overview.md), in which the 8B shape's first look reaches
+  [a measurement with random weights](overview.md), in which the 8B shape's first look reaches
   {share:.0f}% of the peak of {peak:.0f} TFLOPs; others are assumed to reach as much of theirs
   ({peaks}).
 - Downloads are two bytes for each parameter. Peaks, memory of GPUs and the shape of 32B are from memory.

@@ -39,8 +39,9 @@ SIDES = (64, 96, 128, 160, 224, 320, 448)
 GRIDS = (12, 8, 6, 4)
 FEW = 8
 """Frames of the needles that show how small frames may be; and of which the evidence should be among the best."""
-LARGE = (4, 8)
-"""Numbers of large frames that are tried before K."""
+FEWER = 2 / 3
+"""The share of K large frames that is tried. Four of twelve read 93% of micro's fine questions, eight 99%: a dozen
+needles cannot tell these apart, so fewer are not tried."""
 SLACK = 1
 """How many needles fewer may be right than at full size."""
 RIGHT = 0.6
@@ -196,10 +197,9 @@ class Profiler:
         among = self._right_of(shown, "small", k)
         behind = self._right_of(shown, "overview", k) if self.model.capabilities.close_ups else -1
         best: Way = "overview" if behind >= among - SLACK else "small"
-        enough = next(
-            (few for few in LARGE if few < k and self._right_of(shown, best, few) >= max(among, behind) - SLACK), k
-        )
-        self._note(context=best, large=enough)
+        fewer = max(1, round(FEWER * k))
+        enough = self._right_of(shown, best, fewer) >= (behind if best == "overview" else among)
+        self._note(context=best, large=fewer if enough else k)
 
     def _right_of(self, shown: Sequence[Needle], way: Way, large: int) -> int:
         """How many needles are read with that many large frames, shown in this way."""
