@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PARALLEL := -n 4 --dist worksteal
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Containers often set it. Without bytecode each of some hundred processes of the tests compiles gridprobe again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-llama test-lmms test-openwebui test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test

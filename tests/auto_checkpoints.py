@@ -5,7 +5,7 @@ serves all of them.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from auto_configs import (
 from checkpoints import make_tokenizer
 from gridprobe.models.transformers import NEEDED
 
-__all__ = ["TINY", "Tiny", "make_auto_checkpoint", "new_enough", "write_processor"]
+__all__ = ["TINY", "USUAL", "Tiny", "make_auto_checkpoint", "new_enough", "usual_of", "write_processor"]
 
 QWEN_TURN = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% for part in message.content %}"
@@ -286,3 +286,12 @@ def make_auto_checkpoint(family: str, folder: Path, *, seed: int = 0) -> Path:
                 parameter.normal_(0.0, 1.5 * parameter[0].numel() ** -0.5)
     model.save_pretrained(folder)
     return folder
+
+
+USUAL = ("internvl", "qwen2_5_vl", "qwen3_5")
+"""Frames of a fixed and of any number of tokens, and linear attention."""
+
+
+def usual_of(families: Iterable[str]) -> list[Any]:
+    """Parameters for all of them; `make test` runs the usual ones, and compares every family with transformers."""
+    return [pytest.param(name, marks=() if name in USUAL else pytest.mark.release) for name in families]

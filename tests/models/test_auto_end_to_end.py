@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import gridprobe as gp
-from auto_checkpoints import TINY, new_enough
+from auto_checkpoints import TINY, new_enough, usual_of
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models import Choose, FrameGroup, Model, Request, View, choose
@@ -24,7 +24,7 @@ ITEM = items(1)[0]
 POOL = pool_of(ITEM, cells=16, size=64)
 
 
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", usual_of(TINY))
 def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[str], Model]) -> None:
     question, model = ITEM.asked.question, auto_model(family)
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForImageTextToText
 
 import gridprobe as gp
-from auto_checkpoints import TINY, new_enough
+from auto_checkpoints import TINY, new_enough, usual_of
 from gridprobe.errors import UsageError
 from gridprobe.models import Choose, Model, Posterior, Request, SamplingParams, choose, generate, load_model
 from gridprobe.models.local.layout import PreparedRequest
@@ -24,9 +24,9 @@ from gridprobe.selectors.gridprobe import NO_ATTENTION
 from scoring import noise_pool, shown
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
-each_family = pytest.mark.parametrize("family", TINY)
+each_family = pytest.mark.parametrize("family", usual_of(TINY))
 MIXING = ("qwen3_5", "minicpmv4_6")
-each_softmax_family = pytest.mark.parametrize("family", [family for family in TINY if family not in MIXING])
+each_softmax_family = pytest.mark.parametrize("family", usual_of(family for family in TINY if family not in MIXING))
 LABELS = ("A", "B", "C")
 QUESTIONS = ("Question: what?\nA. x\nB. y\nC. z", "Question: which of them is the other way round?\nA. x\nB. y\nC. z")
 POOL = noise_pool(5, width=96, height=64)

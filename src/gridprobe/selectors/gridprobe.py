@@ -8,6 +8,7 @@ it is measured on a model that can tell time, these get fresh probes unless it i
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -328,6 +329,7 @@ RANGES, LETTERS = 12, 24
 """The first question has this many ranges of time, the second one letters for this many frames."""
 EVEN = 0.05
 """Ranges that are chosen with less certainty than this are as good as equally likely."""
+PAIRS = re.compile(r"\[(?=\s*(?:\]|\[\s*[-\dNI]))")
 SPANS = SamplingParams(limit=256)
 
 
@@ -386,9 +388,9 @@ def when_scores(
 
 def spans_in(text: str) -> list[tuple[float, float]] | None:
     """The first JSON list of pairs of numbers in a text; None without one."""
-    for place in (place for place, letter in enumerate(text) if letter == "["):
+    for start in PAIRS.finditer(text):
         try:
-            values, _ = JSONDecoder().raw_decode(text, place)
+            values, _ = JSONDecoder().raw_decode(text, start.start())
         except (ValueError, RecursionError):
             continue
         if all(map(_is_span, values)):
