@@ -54,7 +54,8 @@ does with video, they are half as many tokens.
 """
 TAIL = """
 - Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan`. A GPU needs a little
-  more. If yours has less, use `--load quantization=4bit`, or [a server](../../docs/models.md#models-on-a-server) with more GPUs.
+  more. If yours has less, use `--load quantization=4bit`, or [a
+  server](../../docs/models.md#models-on-a-server) with more GPUs.
 - Seconds are without decoding: TFLOPs divided by a pace. The H200's comes from
   [a measurement with random weights](overview.md), in which the 8B shape's first look reaches
   {share:.0f}% of the peak of {peak:.0f} TFLOPs; others are assumed to reach as much of theirs

@@ -1,7 +1,7 @@
 """Does the profile notice what is wrong with a model, and what does the method lose by it?
 
-    python speed/hostile.py --count 20                # questions of each part; some minutes for each fault
-    python speed/hostile.py --faults 100-heads likes-A --parts fine
+    python speed/faults.py --count 20                # questions of each part; some minutes for each fault
+    python speed/faults.py --faults 100-heads likes-A --parts fine
 
 Each fault is put around an embedded model (tests/hostile.py). The model is profiled; then fresh questions of gridworld
 are asked with the profile, without it, and with all frames at full size. The preset is the default one, so that the
