@@ -75,6 +75,7 @@ def _plans(model: Model, profile: Profile) -> list[Plan]:
 
 def _asked(plan: Plan, items: Sequence[Item]) -> str:
     right, share = 0, 0.0
+    assert plan.sampling is not None
     bench = load_benchmark("gridworld", Path("gridworld-videos"), count=1, source="rendered")
     for item in items:
         with Session(bench.open(item, plan.sampling), setup=plan) as session:
