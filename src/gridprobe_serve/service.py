@@ -400,8 +400,8 @@ class VideoService:
         plan = self.plan_for(request.settings, request.selector, private=private)
         if request.fps is None:
             return plan
-        duration = video.sampled(plan).info.duration or 1.0
-        frames = max(1, round(min(request.fps * duration, self.limits.max_k**2)))
+        start, end = video.sampled(plan).span
+        frames = max(1, round(min(request.fps * (end - start), self.limits.max_k**2)))
         k = math.isqrt(frames - 1) + 1
         return self.plan_for({**request.settings, "k": k}, request.selector, private=private)
 
