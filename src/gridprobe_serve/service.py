@@ -408,7 +408,7 @@ class VideoService:
     @contextmanager
     def _open_session(self, source: MediaSource | str) -> Iterator[VideoSession]:
         """The session of a source that the caller holds, which is fetched if need be and released at the end."""
-        with self.sources.at_hand(source) as stored, _clean_errors(stored), self.sessions.using(stored) as video:
+        with self.sources.at_hand(source) as stored, clean_errors(stored), self.sessions.using(stored) as video:
             yield video
 
     @contextmanager
@@ -426,7 +426,7 @@ class VideoService:
     def frame(self, video: VideoSession, time: float, side: int) -> tuple[Any, float]:
         """The frame on display at a time, and its true time."""
         plan = self.plan_for({}, private=video.source.private)
-        with _clean_errors(video.source):
+        with clean_errors(video.source):
             length = (video.latest or video.sampled(plan)).info.duration or 0.0
             start = min(max(0.0, time), max(0.0, length - 0.002))
             assert plan.sampling is not None
@@ -437,7 +437,7 @@ class VideoService:
     def indexed(self, video: VideoSession, index: int, k: int | None, side: int) -> tuple[Any, float]:
         """A frame by its place in a grid; without `k`, in the one that was used last."""
         plan = self.plan_for({"k": k} if k else {}, private=video.source.private)
-        with _clean_errors(video.source):
+        with clean_errors(video.source):
             sampled = (None if k else video.latest) or video.sampled(plan)
             count = len(sampled.lazy())
             if not 0 <= index < count:
@@ -448,7 +448,7 @@ class VideoService:
     def pool(self, video: VideoSession, k: int | None) -> tuple[Any, tuple[float, ...]]:
         """All frames of a sampling, small, and their times; without `k`, of the one that was used last."""
         plan = self.plan_for({"k": k} if k else {}, private=video.source.private)
-        with _clean_errors(video.source):
+        with clean_errors(video.source):
             sampled = (None if k else video.latest) or video.sampled(plan)
             pool = sampled.pool(plan.pool_size(sampled.spec.num_frames))
             return pool.pixels, pool.times
@@ -461,7 +461,7 @@ def _shares(tflops: tuple[float, float], whole: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _clean_errors(source: MediaSource) -> Iterator[None]:
+def clean_errors(source: MediaSource) -> Iterator[None]:
     """Errors name the video as the client did."""
     try:
         yield

@@ -224,6 +224,7 @@ def look(
     frames: int | None = None,
     window: Window | None = None,
     columns: int | None = None,
+    most: int = USUAL_FRAMES,
     per_sheet: int = USUAL_CELLS,
     widest: int = WIDEST,
     name: str = "",
@@ -234,7 +235,8 @@ def look(
 
     Args:
         path: a video, or a folder of pictures.
-        frames: how many; by default 144, or one a second of what is shorter, but at least 16.
+        frames: how many; by default `most`, or one a second of what is shorter, but at least 16.
+        most: the usual number of frames.
         window: the part of the video, in seconds.
         columns: of a sheet; by default as many as leave the largest cells.
         per_sheet: the most frames on a sheet.
@@ -246,10 +248,11 @@ def look(
     if frames is not None and not 1 <= frames <= MAX_FRAMES:
         raise UsageError(f"frames must be a whole number from 1 to {MAX_FRAMES}, got {frames}")
     more: Any = {"precision": "auto", "limits": limits, "cache": cache, "decode_in": "child", "window": window}
-    video = Video(path, num_frames=frames or USUAL_FRAMES, **more)
+    video = Video(path, num_frames=frames or most, **more)
     start, end = video.span
-    if frames is None and (fewer := max(FEWEST_FRAMES, math.ceil(end - start))) < USUAL_FRAMES:
+    if frames is None and (fewer := max(FEWEST_FRAMES, math.ceil(end - start))) < most:
         video = Video(path, num_frames=fewer, **more)
+    widest = min(widest, max(video.info.width, video.info.height))
     count = len(video.lazy(FrameSize(max_side=widest)))
     per_sheet = -(-count // -(-count // per_sheet))  # as many on each
     layout = SheetLayout.of(per_sheet, video.info.width / video.info.height, columns=columns, widest=widest)
