@@ -29,7 +29,7 @@ from gridprobe.question import Question
 from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words
 from gridprobe.report.view import AnswerView, levels_of
-from gridprobe.video import FrameSize, SampleSpec, Video, VideoLimits
+from gridprobe.video import FrameSize, SampleSpec, Video, VideoLimits, Window
 from gridprobe_eval.planning import TYPICAL, Models, offers
 from gridprobe_serve.errors import ApiError, new_id, not_found, scrubbed
 from gridprobe_serve.jobs import Job, Jobs, Journal
@@ -364,9 +364,11 @@ class VideoService:
             job.session = video.id
             times = list(session.pool.times)
             about, k = clean(video.to_dict(), video.source), Grid.holding(len(times)).k
-            job.add("opened", {"session": video.id, "video": about["video"], "k": k, "times": times})
+            window = session.setup.sampling and session.setup.sampling.window
+            sampled = {"k": k, "times": times, "window": window}
+            job.add("opened", {"session": video.id, "video": about["video"], **sampled})
             if request.question is None:
-                return {**about, "k": k, "times": times}
+                return {**about, **sampled}
             question = request.question
             with watching(lambda _, stage: _report_stage(job, stage, question, plan)):
                 answer = session.ask(question, show_map=request.show_map)
@@ -421,7 +423,8 @@ class VideoService:
         """A session with the times of the frames that were sampled last."""
         times = list(video.latest.lazy().times) if video.latest else []
         k = Grid.holding(len(times)).k if times else None
-        return {**clean(video.to_dict(), video.source), "k": k, "times": times}
+        window = video.latest.spec.window if video.latest else None
+        return {**clean(video.to_dict(), video.source), "k": k, "times": times, "window": window}
 
     def frame(self, video: VideoSession, time: float, side: int) -> tuple[Any, float]:
         """The frame on display at a time, and its true time."""
@@ -434,22 +437,31 @@ class VideoService:
             pool = replace(plan, sampling=one).open(video.source.path).pool(FrameSize(max_side=side))
             return pool.pixels[0], pool.times[0]
 
-    def indexed(self, video: VideoSession, index: int, k: int | None, side: int) -> tuple[Any, float]:
+    def indexed(
+        self, video: VideoSession, index: int, k: int | None, side: int, *, window: Window | None = None
+    ) -> tuple[Any, float]:
         """A frame by its place in a grid; without `k`, in the one that was used last."""
-        plan = self.plan_for({"k": k} if k else {}, private=video.source.private)
         with clean_errors(video.source):
-            sampled = (None if k else video.latest) or video.sampled(plan)
+            sampled, _ = self._sampled(video, k, window)
             count = len(sampled.lazy())
             if not 0 <= index < count:
                 raise ApiError(f"the session has frames 0 to {count - 1}, got {index}", status=404, code="not_found")
             pool = sampled.frames([index], FrameSize(max_side=side))
             return pool.pixels[0], pool.times[0]
 
-    def pool(self, video: VideoSession, k: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _sampled(self, video: VideoSession, k: int | None, window: Window | None) -> tuple[Video, Plan]:
+        """A sampling of a video, and its plan; without `k`, the one that was used last."""
+        settings = {"k": k, "window": window}
+        named = {name: value for name, value in settings.items() if value is not None}
+        plan = self.plan_for(named, private=video.source.private)
+        return (None if k else video.latest) or video.sampled(plan), plan
+
+    def pool(
+        self, video: VideoSession, k: int | None, *, window: Window | None = None
+    ) -> tuple[Any, tuple[float, ...]]:
         """All frames of a sampling, small, and their times; without `k`, of the one that was used last."""
-        plan = self.plan_for({"k": k} if k else {}, private=video.source.private)
         with clean_errors(video.source):
-            sampled = (None if k else video.latest) or video.sampled(plan)
+            sampled, plan = self._sampled(video, k, window)
             pool = sampled.pool(plan.pool_size(sampled.spec.num_frames))
             return pool.pixels, pool.times
 
