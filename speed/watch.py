@@ -4,9 +4,9 @@
     python speed/watch.py --rival /tmp/rival/bin/crv [--minutes 3 10 60] [--out TABLE.md] [VIDEO...]
 
 Both write contact sheets of whole videos, each in a fresh process, without a transcript: gridworld videos of these
-lengths, a video of the part "brief", and the VIDEOs. Tokens are w·h/750 of each sheet. Evidence is visible if a frame on
-a sheet lies in one of its intervals; questions are one of each family about the script of the demo. frames decoded
-before are not used (GRIDPROBE_CACHE=off).
+lengths, a video of the part "brief", and the VIDEOs. Tokens are w·h/750 of each sheet. Evidence is visible if a frame
+on a sheet lies in one of its intervals; questions are one of each family about the script of the demo. Frames that were
+decoded before are not used (GRIDPROBE_CACHE=off).
 """
 
 import argparse
@@ -33,7 +33,6 @@ from gridprobe_world.render import write_script
 from gridprobe_world.world import TEST_SEEDS, Worlds
 
 Intervals = tuple[tuple[float, float], ...]
-BRIEF_MINUTES = 10
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,16 @@ def ours(video: Path, folder: Path) -> Seen:
     return Seen(len(found["sheets"]), found["tokens"], times, seconds)
 
 
+def tokens_in(picture: Path) -> int:
+    with Image.open(picture, formats=("JPEG",)) as opened:
+        return tokens_of(*opened.size)
+
+
 def rivals(crv: Path, video: Path, folder: Path) -> Seen:
     out = folder / "rival"
     _, seconds = started([crv, video, "-o", out, "--grid", "--no-transcribe", "--overwrite"])
     sheets = sorted((out / "grids").glob("*.jpg"))
-    tokens = sum(tokens_of(*Image.open(each, formats=("JPEG",)).size) for each in sheets)
+    tokens = sum(map(tokens_in, sheets))
     times = [each["timestamp_sec"] for each in json.loads((out / "frames.json").read_text())["frames"]]
     return Seen(len(sheets), tokens, times, seconds)
 
@@ -84,13 +88,15 @@ def evidence_of(worlds: Worlds, duration: float, part: str = "") -> list[Interva
     return [tuple((a * duration, b * duration) for a, b in each) for each in intervals]
 
 
-def cases(folder: Path, minutes: Sequence[float], videos: Sequence[Path]) -> list[tuple[str, Path, list[Intervals]]]:
+def cases(
+    folder: Path, minutes: Sequence[float], brief_minutes: float, videos: Sequence[Path]
+) -> list[tuple[str, Path, list[Intervals]]]:
     made: list[tuple[str, Path, list[Intervals]]] = []
     brief = script(TEST_SEEDS[0], "brief")
     scripts = [(f"gridworld, {each:g} min", world(), each, "") for each in minutes]
     for name, worlds, length, part in [
         *scripts,
-        (f"brief flashes, {BRIEF_MINUTES} min", brief, BRIEF_MINUTES, "brief"),
+        (f"brief flashes, {brief_minutes:g} min", brief, brief_minutes, "brief"),
     ]:
         path = folder / f"{name.replace(', ', '-').replace(' ', '-')}.mp4"
         if not path.exists():
@@ -125,6 +131,7 @@ def main() -> None:
     parser.add_argument("videos", nargs="*", type=Path, metavar="VIDEO")
     parser.add_argument("--rival", type=Path, required=True, help="its program, crv")
     parser.add_argument("--minutes", type=float, nargs="*", default=[3, 10, 60], help="lengths of gridworld videos")
+    parser.add_argument("--brief", type=float, default=10, help="minutes of the video with brief flashes")
     parser.add_argument("--folder", type=Path, help="where the videos are made, and found again")
     parser.add_argument("--out", type=Path, help="write the table there")
     arguments = parser.parse_args()
@@ -133,7 +140,7 @@ def main() -> None:
     print(lines[0], flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
-        for name, video, evidence in cases(folder, arguments.minutes, arguments.videos):
+        for name, video, evidence in cases(folder, arguments.minutes, arguments.brief, arguments.videos):
             results = Path(temporary) / video.stem
             mine, other = ours(video, results), rivals(arguments.rival, video, results)
             lines.append(row(name, mine, other, evidence))

@@ -57,6 +57,14 @@ Width = Annotated[int, Query(ge=16, le=2048)]
 Second = Annotated[float | None, Query(ge=-1e7, le=1e7, allow_inf_nan=False)]
 
 
+def _window_of(start: Second = None, end: Second = None) -> Window | None:
+    """The part of the video that was sampled, as in `settings.window`."""
+    return None if start is None and end is None else (start or 0.0, end)
+
+
+Part = Annotated[Window | None, Depends(_window_of)]
+
+
 def user_of(request: Request, name: str | None) -> str:
     """Who asks, for taking turns: the client's address, and a name if the client gives one."""
     return f"{request.client.host if request.client else ''}|{name or ''}"
@@ -233,33 +241,26 @@ async def plan(id: str, body: PlanBody, service: Service) -> Response:
 
 
 @router.get("/sessions/{id}/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
-async def sheet(
-    id: str, service: Service, k: Side = None, start: Second = None, end: Second = None, width: Width = 1200
-) -> Response:
+async def sheet(id: str, service: Service, window: Part, k: Side = None, width: Width = 1200) -> Response:
     """K columns; time runs left to right, row by row. Without `k`, as the session was sampled last."""
     session = service.sessions.get(id)
 
     def draw() -> bytes:
-        pixels, times = service.pool(session, k, window=_window(start, end))
+        pixels, times = service.pool(session, k, window=window)
         return jpeg(contact_sheet(pixels, Grid.holding(len(times)).k), width)
 
     return Response(await service.decode_pool.run(draw), media_type="image/jpeg")
-
-
-def _window(start: float | None, end: float | None) -> Window | None:
-    """The part of the video that was sampled, as in `settings.window`."""
-    return None if start is None and end is None else (start or 0.0, end)
 
 
 @router.get("/sessions/{id}/frame.jpg", summary="A frame", responses=JPEG, response_class=Response)
 async def frame(
     id: str,
     service: Service,
+    window: Part,
+    *,
     t: Annotated[float | None, Query(ge=0, le=1e7, allow_inf_nan=False)] = None,
     index: Annotated[int | None, Query(ge=0, le=4096)] = None,
     k: Side = None,
-    start: Second = None,
-    end: Second = None,
     width: Width = 640,
 ) -> Response:
     """At a time in seconds, or by its place in the grid of K². The header X-Time has its true time."""
@@ -269,7 +270,7 @@ async def frame(
 
     def draw() -> tuple[bytes, float]:
         if index is not None:
-            pixels, time = service.indexed(session, index, k, width, window=_window(start, end))
+            pixels, time = service.indexed(session, index, k, width, window=window)
         else:
             pixels, time = service.frame(session, t or 0.0, width)
         return jpeg(pixels, width), time
