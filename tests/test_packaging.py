@@ -19,7 +19,14 @@ from videos import numbered_video
 pytestmark = pytest.mark.release
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-PACKAGES = ("gridprobe", "gridprobe_eval", "gridprobe_selectors", "gridprobe_serve", "gridprobe_world")
+PACKAGES = (
+    "gridprobe",
+    "gridprobe_eval",
+    "gridprobe_selectors",
+    "gridprobe_serve",
+    "gridprobe_watch",
+    "gridprobe_world",
+)
 LIGHT = {"av", "click", "gridprobe", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "numpy", "pillow"}
 LIGHT |= {"pygments", "rich"}
 """gridprobe, its base dependencies and what they need."""
@@ -175,6 +182,15 @@ class TestWithoutExtras:
 
         assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
         assert done.stdout
+
+    def test_contact_sheets_are_made(self, plain: Environment, tmp_path: Path) -> None:
+        video = numbered_video(tmp_path / "talk.mp4", 100)
+
+        done = plain.gridprobe("watch", video, "--json", "--out", tmp_path / "out")
+
+        assert (done.returncode, done.stderr) == (0, "")
+        (sheet,) = json.loads(done.stdout)["sheets"]
+        assert Path(sheet["file"]).read_bytes()[:2] == b"\xff\xd8" and sheet["tokens"] <= 1600
 
     def test_a_question_names_the_extra_that_is_missing(self, plain: Environment, tmp_path: Path) -> None:
         video = numbered_video(tmp_path / "clip.mp4", 30)

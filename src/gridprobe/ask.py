@@ -88,7 +88,7 @@ def ask(
         preset: "default", or "paper" for the published method.
         show_map: make the map also for an answer that the overview settles.
         **settings: `times`, the seconds of your own frames, and any other field of `Options` on top of the preset,
-            such as `show="importance"`.
+            such as `show="importance"`, or `window=(80, 300)` for a part of the video, in seconds.
     """
     settings |= {"reuse": False, "k": k, "frames": frames}
     settings |= {"model": model, "answer_model": answer_model}
@@ -350,7 +350,8 @@ class _Asking:
     def _densely(self, video: Video, kept: Kept) -> Answer:
         """The answer from the segments that the map points at, sampled as densely as the whole was."""
         assert kept.selection.scores is not None and self.plan.sampling is not None
-        segments = hot_stretches(kept.selection.scores, video.info.duration or kept.pool.times[-1])
+        start, end = video.span
+        segments = hot_stretches(kept.selection.scores, (end or kept.pool.times[-1]) - start, start)
         closer, opening = timed(lambda: video.within(segments))
         plan = replace(self.plan, sampling=replace(self.plan.sampling, segments=segments), refine=False)
         asking = replace(self, plan=plan, video=closer, second=True, show_map=False)
@@ -687,9 +688,11 @@ def _plan_of(
 def for_video(setup: Plan, video: object) -> Plan:
     """The plan for this video: an open video must match its sampling; frames of the caller are not sampled."""
     if isinstance(video, FramePool):
+        if setup.sampling is not None and setup.sampling.window is not None:
+            raise UsageError("a window is a part of a video that is sampled; of your own frames give only those in it")
         return replace(setup, sampling=None)
     if isinstance(video, Video) and setup.sampling is not None:
-        for name in ("num_frames", "sampling", "precision", "stream"):
+        for name in ("num_frames", "sampling", "precision", "stream", "window"):
             have, want = getattr(video.spec, name), getattr(setup.sampling, name)
             if have != want:
                 raise UsageError(

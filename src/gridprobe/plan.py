@@ -410,7 +410,7 @@ def _weights(model: Model) -> float:
 def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
     if spec is None:
         return None
-    left_out = {"decode_in", *(["stream"] if spec.stream is None else [])}  # these change no frame
+    left_out = {"decode_in", *(name for name in ("stream", "window") if getattr(spec, name) is None)}
     described = {name: value for name, value in asdict(spec).items() if name not in left_out}
     cells, segments = described.pop("num_frames"), described.pop("segments")  # a record has its own names for them
     return {"k": isqrt(cells), "cells": cells, **described, "stretches": [list(each) for each in segments]}

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from gridprobe.cli.options import (
     model_options,
     models_of,
     options_of,
+    window_options,
 )
 from gridprobe.errors import DataError, GridProbeError, UsageError
 from gridprobe.limits import as_flag, learn_from
@@ -129,6 +131,7 @@ IMPLIED = (
             ),
             click.option("--questions", type=FILE, help="JSON Lines: question; optional: options, id, answer."),
             click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
+            *window_options(),
             *model_options(),
         ],
         "Method": method_options(),
@@ -155,6 +158,9 @@ def ask(words: tuple[str, ...], options: tuple[str, ...], **arguments: Any) -> N
     plan = settings.resolve(model=model, answer_model=answer_model, selector=arguments["selector"])
     several = len(videos) > 1
     opened = videos if several else [plan.open(videos[0])]  # find a broken file before loading a large model
+    if settings.window is not None and arguments["subtitles"] and isinstance(opened[0], Video):
+        said = read_subtitles(arguments["subtitles"]).within(*opened[0].span).text
+        questions = [replace(each, subtitles=said) for each in questions]
     if not arguments["model"]:
         imply(questions)
     with progress(*(("load", "hash", "videos") if several else ())):

@@ -34,6 +34,7 @@ from gridprobe.video.sampling import (
     Precision,
     SampleSpec,
     Sampling,
+    Window,
     end_of_stream,
     linspace_numbers,
     make_plan,
@@ -285,7 +286,8 @@ class FileStream:
     @property
     def cell(self) -> float:
         """The width of a cell in seconds."""
-        return (self.info.duration or 0.0) / self.spec.num_frames
+        start, end = self.spec.span(self.info.duration or 0.0)
+        return (end - start) / self.spec.num_frames
 
     def seconds(self, pts: int) -> float:
         """When a frame is shown, in seconds from the presentation start."""
@@ -337,7 +339,8 @@ class FileStream:
 
     def warnings(self, index: FrameIndex) -> tuple[str, ...]:
         """What to warn about in an answer based on these frames."""
-        return _warnings(self.info, index, self.spec.num_frames, self.plan.note)
+        cut = self.spec.cut_words(self.info.duration or 0.0)
+        return (*cut, *_warnings(self.info, index, self.spec.num_frames, self.plan.note))
 
     def to_json(self, index: FrameIndex) -> bytes:
         """The stream and its frames for the cache on disk, so that the file need not be opened again.
@@ -510,6 +513,8 @@ class Preview:
 
     info: VideoInfo
     num_frames: int
+    cell: float
+    """Seconds from one sampled moment to the next."""
     key_frames: int | None
     """Keyframes in the whole video, from the container's index; None if the header has no index."""
     ways: tuple[Way, ...]
@@ -520,7 +525,7 @@ class Preview:
             "schema": "gridprobe.plan/1",
             "video": self.info.to_dict(),
             "cells": self.num_frames,
-            "cell_seconds": (self.info.duration or 0.0) / self.num_frames,
+            "cell_seconds": self.cell,
             "key_frames": self.key_frames,
             "precisions": {
                 way.precision: {
@@ -543,15 +548,17 @@ def preview(
     sampling: Sampling = "middle",
     limits: VideoLimits | None = None,
     stream: int | None = None,
+    window: Window | None = None,
 ) -> Preview:
     """Inspect, measure and plan a video as `sample` does, and count from its packets what reading would take."""
     if os.path.isdir(path):
         raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
-    video = open_file(check_file(path), SampleSpec(num_frames, sampling, limits=limits or VideoLimits(), stream=stream))
+    spec = SampleSpec(num_frames, sampling, limits=limits or VideoLimits(), stream=stream, window=window)
+    video = open_file(check_file(path), spec)
     opener = video.opener()  # one for all passes, so that all of them together keep to the limit
     ways = [_way(video, each, opener) for each in get_args(Precision)]
     with opener() as source:
-        return Preview(video.info, num_frames, _key_frames(source), tuple(ways))
+        return Preview(video.info, num_frames, video.cell, _key_frames(source), tuple(ways))
 
 
 def _way(stream: FileStream, precision: Precision, opener: Opener) -> Way:

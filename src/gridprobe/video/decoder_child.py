@@ -333,7 +333,8 @@ def _file(request: dict[str, Any]) -> VideoFile:
 
 def _spec(values: dict[str, Any]) -> SampleSpec:
     segments = tuple((start, end) for start, end in values["segments"])
-    return SampleSpec(**{**values, "limits": VideoLimits(**values["limits"]), "segments": segments})
+    window = values["window"] and tuple(values["window"])
+    return SampleSpec(**{**values, "limits": VideoLimits(**values["limits"]), "segments": segments, "window": window})
 
 
 ANSWERS: dict[str, Callable[[dict[str, Any], int | None], Reply]] = {

@@ -53,6 +53,10 @@ class Subtitles:
         """All text, joined by spaces."""
         return " ".join(segment.text for segment in self.segments)
 
+    def within(self, start: float, end: float) -> "Subtitles":
+        """The lines that are shown between two times."""
+        return replace(self, segments=tuple(each for each in self.segments if each.end > start and each.start < end))
+
 
 def read_subtitles(path: Path, *, verbatim: bool = False) -> Subtitles:
     """Read a subtitle file; its content, not its name, decides the format.

@@ -26,7 +26,7 @@ from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe.video.files import Deadline, VideoFile, VideoLimits, check_file
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending, Pixels
 from gridprobe.video.pictures import FolderStream, open_folder
-from gridprobe.video.sampling import DecodeIn, FrameClock, FrameIndex, Precision, SampleSpec, Sampling, anchor
+from gridprobe.video.sampling import DecodeIn, FrameClock, FrameIndex, Precision, SampleSpec, Sampling, Window, anchor
 from gridprobe.video.source import Source, VideoInfo, decoded_frames, decoder_version, first_frame, open_video
 
 if TYPE_CHECKING:
@@ -61,8 +61,10 @@ class Video:
         segments: tuple[tuple[float, float], ...] = (),
         decode_in: DecodeIn = "process",
         stream: int | None = None,
+        window: Window | None = None,
     ) -> None:
-        self.spec = SampleSpec(num_frames, sampling, precision, limits or VideoLimits(), segments, decode_in, stream)
+        limits = limits or VideoLimits()
+        self.spec = SampleSpec(num_frames, sampling, precision, limits, segments, decode_in, stream, window)
         """How the video is sampled."""
         self._path = path
         self._cache = cache
@@ -98,6 +100,11 @@ class Video:
     def info(self) -> VideoInfo:
         """The video's properties."""
         return self._stream.info
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Where the part that is sampled starts and ends, in seconds."""
+        return self.spec.span(self.info.duration or 0.0)
 
     @property
     def warnings(self) -> tuple[str, ...]:
