@@ -3,7 +3,7 @@
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
 packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.models",
-"gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks" and "gridprobe.commands". An
+"gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks", "gridprobe.transcribers" and "gridprobe.commands". An
 entry point names either the code, or an `Entry` that describes it: a constant in a module that is quick to import.
 
 Only `ask()`, `Session()`, `load_model()`, `load_benchmark()` and the command line take names. Everything behind them
@@ -268,6 +268,21 @@ BUDGETS = Registry(
 
 BENCHMARKS = Registry("benchmark", {}, group="gridprobe.benchmarks")
 """A benchmark's module or object has `load(data, **options)` and `metrics(items, right)`."""
+
+TRANSCRIBERS = Registry("recogniser of speech", {}, group="gridprobe.transcribers")
+"""A recogniser's function takes the argument and returns a function of an open `Video` and a language, which returns
+its `Subtitles`; see `gridprobe_speech`."""
+
+
+def transcriber(name: str) -> Any:
+    """The recogniser that a name means: an address is a server, and a name without a prefix is faster-whisper's."""
+    if "://" in name and not name.startswith("server:"):
+        name = f"server:{name}"
+    elif name.partition(":")[0] not in TRANSCRIBERS:
+        name = f"faster-whisper:{name}"
+    make, argument = TRANSCRIBERS.resolve(name)
+    return make(argument)
+
 
 ASKING = "Ask about a video"
 EVALUATING = "Evaluate on a benchmark"
