@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import gridprobe as gp
+from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models import Request
 from gridprobe.options import Options
@@ -388,3 +390,28 @@ def test_a_long_transcript_is_cut_to_what_matches_and_an_even_sample_and_says_so
     answer = gp.ask(talk, "Where is the lighthouse?", options=["a", "b"], model=listener([]), k=2)
     (note,) = [warning for warning in answer.warnings if "lines of subtitles are shown" in warning]
     assert f"{answer.settings['subtitles']['shown']} of 4000 lines" in note and "8192 tokens at most" in note
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "auto"),
+        (("--subtitles", "none"), "none"),
+        (("--preset", "paper"), "none"),
+        (("--preset", "paper", "--subtitles", "auto"), "auto"),
+    ],
+    ids=str,
+)
+def test_the_command_line_listens_by_itself_but_not_for_a_published_method(
+    options: tuple[str, ...], expected: str, talk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+    monkeypatch.setattr("gridprobe.cli.ask.ask_many", lambda videos, questions, **given: heard.append(given) or [])
+    monkeypatch.setattr("gridprobe.options.Plan.loaded", lambda self: self)
+    monkeypatch.setattr("gridprobe.cli.ask.introduce", lambda *models: None)
+    more = ("--subtitle-language", "en", "--transcribe", "small")
+
+    done = CliRunner().invoke(cli, ["ask", str(talk), "Who?", "-m", "x/y", *options, *more])
+
+    assert done.exit_code == 0, done.output
+    assert [heard[0][name] for name in ("subtitles", "subtitle_language", "transcribe")] == [expected, "en", "small"]
