@@ -406,7 +406,12 @@ def test_the_command_line_listens_by_itself_but_not_for_a_published_method(
     options: tuple[str, ...], expected: str, talk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Any] = []
-    monkeypatch.setattr("gridprobe.cli.ask.ask_many", lambda videos, questions, **given: heard.append(given) or [])
+
+    def noted(videos: object, questions: object, **settings: Any) -> list[Any]:
+        heard.append(settings)
+        return []
+
+    monkeypatch.setattr("gridprobe.cli.ask.ask_many", noted)
     monkeypatch.setattr("gridprobe.options.Plan.loaded", lambda self: self)
     monkeypatch.setattr("gridprobe.cli.ask.introduce", lambda *models: None)
     more = ("--subtitle-language", "en", "--transcribe", "small")

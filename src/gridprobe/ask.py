@@ -40,7 +40,8 @@ from gridprobe.limits import Price, UsageTracker, price_of_asking, price_of_sele
 from gridprobe.models import FrameGroup, Model, ModelLike, Posterior, Request
 from gridprobe.models.base import Cost, score_rotated
 from gridprobe.open_ended import NO_PLACE, answer_open, lettered
-from gridprobe.options import PUBLISHED, Options, Plan
+from gridprobe.options import PUBLISHED, Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question, describes, wording
 from gridprobe.registry import transcriber
 from gridprobe.selectors import Selection, Selector, Uniform
@@ -405,7 +406,7 @@ class _Asking:
             exit=plan.exit,
             native=focused is not None and plan.selector.view is None,
         )
-        trouble = (*self.video.warnings, *unfilled(plan.selector, kept.selection.pool))
+        trouble = (*self.video.warnings, *plan.doubts, *unfilled(plan.selector, kept.selection.pool))
         return Answer(
             question=self.question,
             posterior=posterior,
@@ -747,6 +748,7 @@ def for_video(setup: Plan, video: object) -> Plan:
                     f"the open video was sampled with {name}={have!r}, but the settings say {want!r}; "
                     "open it again, or change the settings"
                 )
+        return replace(setup, chosen=setup.chosen | {"k"})  # it was sampled, whatever a profile says
     return setup
 
 

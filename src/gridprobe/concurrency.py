@@ -30,7 +30,7 @@ from gridprobe._util import is_cancelled, relayed, shared
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
 from gridprobe.models.base import Model, Request, Response, SamplingParams
 from gridprobe.models.wrappers import ModelWrapper
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 
 if TYPE_CHECKING:
     from gridprobe.answer import Answer

@@ -23,8 +23,9 @@ from gridprobe.errors import GridProbeError
 from gridprobe.importance import Grid
 from gridprobe.limits import LIMITS, learn_from
 from gridprobe.models import Model, Posterior
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
 from gridprobe.options import settings as all_settings
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words

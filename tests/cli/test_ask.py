@@ -9,7 +9,8 @@ from click.testing import CliRunner, Result
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.options import PRESETS, Options, Plan
+from gridprobe.options import PRESETS, Options
+from gridprobe.plan import Plan
 from videos import numbered_video
 
 

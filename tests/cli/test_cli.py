@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 import gridprobe
 from gridprobe.cli import cli
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.video import FrameCache, Video
 from videos import numbered_video
 

@@ -38,6 +38,17 @@ def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[st
     assert answer.models[1] == model.identity
 
 
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_a_focused_pass_goes_on_from_the_overview(family: str, auto_model: Callable[[str], Model]) -> None:
+    model = auto_model(family)
+
+    answer = gp.ask(POOL, ITEM.asked.question, model=model, k=4, frames=3, effort="full", context="overview")
+
+    focus = answer.cost.focus
+    assert answer.reached.by == "focus" and answer.shown_native == 3
+    assert 0 < focus.flops_computed <= focus.flops and focus.flops_reused > 0
+
+
 @pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm", "qwen2_5_vl"])
 def test_a_contact_sheet_is_the_picture_it_is(family: str, auto_model: Callable[[str], Model]) -> None:
     model, frames = auto_model(family), POOL.take(range(4))

@@ -164,7 +164,10 @@ def test_the_gauge_knows_the_cost_without_the_weights(
     for request in requests():
         assert gauge.cost(request) == model.cost(request)
     assert gauge.exact
-    for name in ("kv_reuse", "masks_frames", "attention_map", "generates", "frame_multiple", "tokens_per_image"):
+    for name in (
+        *("kv_reuse", "masks_frames", "attention_map", "close_ups"),
+        *("generates", "frame_multiple", "tokens_per_image"),
+    ):
         assert getattr(gauge.capabilities, name) == getattr(model.capabilities, name), name
     assert (gauge.capabilities.weight_bytes or 0) > 1e5 and gauge.capabilities.pass_bytes > 0
 

@@ -49,7 +49,7 @@ def cost_model(name: str) -> CostModel:
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    served = replace(released.capabilities, kv_reuse=False, masks_frames=False, attention_map=False)
+    served = replace(released.capabilities, kv_reuse=False, masks_frames=False, attention_map=False, close_ups=False)
     return replace(released, identity=str(address), capabilities=replace(served, cost_slack=SLACK))
 
 

@@ -128,9 +128,11 @@ class LanguagePrice:
 def price(language: LanguagePrice, job: PreparedRequest, pictures: Callable[[Sequence[Size]], float]) -> Cost:
     """What a request costs by itself; `pictures` prices the vision tower.
 
-    One with `visible_frames` finds the KV cache of all frames there.
+    One with `visible_frames` finds the KV cache of all frames there, and close-ups that of the overview.
     """
     layout, rest, known = job.layout, job.rest, len(job.columns)
+    if job.request.close_ups:
+        return _price_close_ups(language, job, pictures)
     watched = language.watched * rest * (known + rest) if job.request.attention else 0.0
     if job.request.visible_frames is not None:
         flops = language.layers(known + rest, known=known) + language.head + watched
@@ -144,6 +146,24 @@ def price(language: LanguagePrice, job: PreparedRequest, pictures: Callable[[Seq
         flops=flops,
         flops_paper=language.by_paper(len(layout)),
         flops_computed=flops,
+    )
+
+
+def _price_close_ups(
+    language: LanguagePrice, job: PreparedRequest, pictures: Callable[[Sequence[Size]], float]
+) -> Cost:
+    """What is new behind an overview, and what reading that too would have taken in addition."""
+    layout, known = job.layout, job.layout.prefix
+    new = pictures(layout.sizes[layout.prefix_units :])
+    flops = language.layers(len(layout), known=known) + language.head + new
+    return Cost(
+        calls=1,
+        tokens=job.rest,
+        visual_tokens=int(layout.visual[known:].sum()),
+        flops=flops,
+        flops_paper=language.by_paper(len(layout)) - language.by_paper(known),
+        flops_computed=flops,
+        flops_reused=language.layers(len(layout)) + language.head + pictures(layout.sizes) - flops,
     )
 
 
