@@ -25,6 +25,7 @@ PACKAGES = (
     "gridprobe_selectors",
     "gridprobe_serve",
     "gridprobe_watch",
+    "gridprobe_speech",
     "gridprobe_world",
 )
 LIGHT = {"av", "click", "gridprobe", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "numpy", "pillow"}

@@ -158,6 +158,12 @@ class ImportanceMap:
         flat: npt.NDArray[np.float64] = self.matrix.reshape(-1)[: self.grid.cells]
         return flat
 
+    def raised(self, shares: Sequence[float]) -> "ImportanceMap":
+        """The same by frame, each frame at least at this share of the highest."""
+        highest = float(self.scores.max())
+        by_frame = (max(score, highest * share) for score, share in zip(self.scores.tolist(), shares, strict=True))
+        return ImportanceMap(self.grid, by_frame=tuple(by_frame), kind=self.kind)
+
     @property
     def shape(self) -> Shape:
         """Shape statistics over the cells that hold a frame."""

@@ -108,6 +108,11 @@ class Plan:
             raise UsageError("context=small merges frames by their true times, which the published presets hide")
 
     @property
+    def interleaves(self) -> bool:
+        """Whether subtitles stand between the frames; else they are one block of text, as in the published code."""
+        return self.view.timestamps != "paper" and self.show != "importance" and self.view.packing == "single"
+
+    @property
     def open_rule(self) -> OpenRule:
         """How open questions are answered."""
         return OpenRule(self.rotations, self.exit)

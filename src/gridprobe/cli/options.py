@@ -25,6 +25,7 @@ SHORT_HELP = {
     "frames": "Keep that many, or as the rule says, such as noise.",
     "effort": "How far to go: quick, auto, full or focus.",
     "exit_confidence": "How sure the overview must be with --effort auto.",
+    "profile": "auto, off or a FILE of gridprobe profile.",
 }
 """Of settings whose help in `gridprobe list settings` takes more than a line."""
 LOADING = ("device", "dtype", "attn_implementation", "device_map", "quantization")
