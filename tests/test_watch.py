@@ -148,7 +148,7 @@ def test_subtitles_next_to_a_video_are_found_by_its_name(tmp_path: Path) -> None
     for name in ("a.mp4", "a.srt", "a.en.vtt", "a.b.en.srt", "ab.srt", "a.txt", "a[1].mp4", "a[1].srt"):
         (tmp_path / name).write_text("")
 
-    assert [each.name for each in subtitle_files(tmp_path / "a.mp4")] == ["a.en.vtt", "a.srt"]
+    assert [each.name for each in subtitle_files(tmp_path / "a.mp4")] == ["a.srt", "a.en.vtt"]
     assert [each.name for each in subtitle_files(tmp_path / "a[1].mp4")] == ["a[1].srt"]
     assert subtitle_files(tmp_path) == [] and timed_lines([]) == []
 

@@ -5,17 +5,13 @@ from pathlib import Path
 
 from gridprobe._util import one_line
 from gridprobe.report.format import clock
-from gridprobe.video.subtitles import Segment
-
-ENDINGS = (".srt", ".vtt")
+from gridprobe.video.subtitles import Segment, sidecars
 
 
 def subtitle_files(video: Path) -> list[Path]:
-    """Files such as talk.srt and talk.en.vtt for talk.mp4, the plain name first."""
-    if video.is_dir() or not video.parent.is_dir():
-        return []
-    names = (each for each in video.parent.iterdir() if each.suffix.lower() in ENDINGS)
-    return sorted(each for each in names if each.stem == video.stem or each.stem.rpartition(".")[0] == video.stem)
+    """Files such as talk.srt and talk.en.vtt for talk.mp4, the likeliest first."""
+    tracks, _ = sidecars(video)
+    return [each.path for each in sorted(tracks, key=lambda track: track.rank) if each.path is not None]
 
 
 def timed_lines(segments: Sequence[Segment]) -> list[str]:

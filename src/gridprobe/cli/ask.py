@@ -35,6 +35,7 @@ from gridprobe.cli.options import (
     options_of,
     window_options,
 )
+from gridprobe.early_exit import calibration_folder
 from gridprobe.errors import DataError, GridProbeError, UsageError
 from gridprobe.limits import as_flag, learn_from
 from gridprobe.models import Model
@@ -188,7 +189,7 @@ def _answers_and_errors(
     with watching(_say_profiled):
         loaded = plan.loaded()
     introduce(loaded.model, loaded.answerer)
-    if loaded.profile == "auto" and loaded.overview is not None:
+    if loaded.profile == "auto" and loaded.overview is not None and calibration_folder() is not None:
         notice(f"gridprobe: cautious settings are used; to measure better ones: gridprobe profile {arguments['model']}")
     answers: list[Answer] = []
     errors: list[GridProbeError] = []
