@@ -6,12 +6,11 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
+import yaml
 
 import gridprobe
 from gridprobe.registry import COMMANDS
 
-yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
 SKILL = ROOT / "skills" / "gridprobe" / "SKILL.md"
 

@@ -202,7 +202,6 @@ def test_a_cell_a_key_and_the_timeline_move_the_player(page: Any, site: Site) ->
     assert shown_time(page) == 0.0
 
 
-# S11 of tests/reliability.md
 def test_a_part_is_chosen_on_the_timeline_and_only_it_is_shown(page: Any, site: Site) -> None:
     visit(page, site)
     choose(page)
@@ -223,6 +222,7 @@ def test_a_part_is_chosen_on_the_timeline_and_only_it_is_shown(page: Any, site: 
     assert page.input_value("#start").startswith("0:0") and page.input_value("#end").startswith("0:0")
 
 
+# S11 of tests/reliability.md
 def test_without_the_codec_single_frames_are_shown(page: Any, site: Site) -> None:
     page.route("**/video", lambda route: route.fulfill(body="not a video", content_type="video/mp4"))
     visit(page, site)
