@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gridprobe._util import report
 from gridprobe.errors import DataError, UsageError, VideoError
 from gridprobe.selectors.base import Encoder
-from gridprobe.video import FrameSize, Video, VideoLimits
+from gridprobe.video import FramePool, FrameSize, Precision, Video, VideoLimits
 from gridprobe.video.files import check_file
 from gridprobe.video.frames import Pixels
 from gridprobe.video.subtitles import Segment, read_subtitles
@@ -149,19 +149,21 @@ def _window(
     path: str, encoder: Encoder, inside: tuple[float, float], count: int
 ) -> tuple[list[float], Vectors, Pixels]:
     """Times, vectors and thumbnails of that many frames between two moments."""
-    pool = sampled(path, (inside,), count, encoder.image_size, precision_auto=True)
+    pool = sampled(path, (inside,), count, encoder.image_size, precision="auto")
     return list(pool.times), encoder.images(pool), thumbnails_of(pool.pixels)
 
 
-def sampled(  # type: ignore[no-untyped-def]
-    path: str, segments: tuple[tuple[float, float], ...], count: int, size: FrameSize, *, precision_auto: bool = False
-):
-    """Frames of some segments of a video, decoded in a child process; no cache is written."""
+def sampled(
+    path: str,
+    segments: tuple[tuple[float, float], ...],
+    count: int,
+    size: FrameSize,
+    *,
+    precision: Precision = "exact",
+) -> FramePool:
+    """Frames of some segments of a video, decoded in a child process; no cache is read or written."""
     limits = VideoLimits(cache=0)
-    precision = "auto" if precision_auto else "exact"
-    video = Video(
-        path, num_frames=count, segments=segments, precision=precision, limits=limits, decode_in="child"  # type: ignore[arg-type]
-    )
+    video = Video(path, num_frames=count, segments=segments, precision=precision, limits=limits, decode_in="child")
     return video.pool(size)
 
 
@@ -169,10 +171,12 @@ def thumbnails_of(pixels: Pixels) -> Pixels:
     """Every frame as 8 × 8 mean colours."""
     frames, height, width, _ = pixels.shape
     rows, columns = max(1, height // 8), max(1, width // 8)
-    whole = pixels[:, : rows * 8, : columns * 8] if height >= 8 and width >= 8 else np.zeros((frames, 8, 8, 3), np.uint8)
+    whole = (
+        pixels[:, : rows * 8, : columns * 8] if height >= 8 and width >= 8 else np.zeros((frames, 8, 8, 3), np.uint8)
+    )
     rows, columns = whole.shape[1] // 8, whole.shape[2] // 8
-    means = whole.reshape(frames, 8, rows, 8, columns, 3).mean(axis=(2, 4))
-    return means.astype(np.uint8)
+    means: Pixels = whole.reshape(frames, 8, rows, 8, columns, 3).mean(axis=(2, 4)).astype(np.uint8)
+    return means
 
 
 def shots_of(thumbnails: Pixels) -> npt.NDArray[np.int32]:

@@ -37,7 +37,12 @@ class FindOptions:
     """Without it similarity alone decides, and nothing can be "not found"."""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("threshold", 0, 1), ("checks", 1, 10_000), ("frames", 1, 144), ("precision", 0.04, 60)):
+        for name, low, high in (
+            ("threshold", 0, 1),
+            ("checks", 1, 10_000),
+            ("frames", 1, 144),
+            ("precision", 0.04, 60),
+        ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise UsageError(f"{name} must be from {low:g} to {high:g}, got {value:g}")

@@ -139,7 +139,9 @@ class LibraryIndex:
                 from lancedb.index import BTree, IvfPq
 
                 frames.create_index("key", config=BTree())
-                frames.create_index("vector", config=IvfPq(distance_type="dot", num_sub_vectors=_parts(self.meta.width)))
+                frames.create_index(
+                    "vector", config=IvfPq(distance_type="dot", num_sub_vectors=_parts(self.meta.width))
+                )
 
     def curves(self, keys: Sequence[str], query: Vectors) -> dict[str, Curve]:
         """Similarity over time of each of these videos, compared exactly."""
@@ -241,7 +243,9 @@ class LibraryIndex:
         import pyarrow as pa
 
         table = pa.Table.from_pylist([vars(video) for video in videos], schema=_schema("videos", 0))
-        self._tables["videos"].merge_insert("path").when_matched_update_all().when_not_matched_insert_all().execute(table)
+        self._tables["videos"].merge_insert("path").when_matched_update_all().when_not_matched_insert_all().execute(
+            table
+        )
 
 
 def new_key() -> str:

@@ -1,4 +1,4 @@
-"""Segments that may show what is looked for, from the similarity of frames over time and from spoken lines. Only numpy."""
+"""Segments that may show what is looked for, from the similarity of frames over time and from spoken lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
