@@ -52,6 +52,7 @@ def build(
     """Index what is new among these videos; forget what is gone from the folders `roots`."""
     if not 0.04 <= every <= 3600:
         raise UsageError(f"a frame every {every:g} s cannot be sampled; choose 0.04 to 3600 seconds")
+    index.recover()
     before = {video.path: video for video in index.videos()}
     done = drop_gone(index, before, roots)
     for count, path in enumerate(videos, start=1):

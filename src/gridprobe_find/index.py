@@ -11,6 +11,7 @@ A writer that is killed anywhere leaves either a whole video or rows that nobody
 under a key that is new for every attempt, and readers ask only for keys that `videos` has.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe._util import parse_json, write_whole
-from gridprobe.errors import DataError, RunError, UsageError
+from gridprobe.errors import Attempt, DataError, RunError, UsageError
 from gridprobe.registry import explain_missing
 from gridprobe.video.subtitles import Segment
 from gridprobe_eval import disk
@@ -44,6 +45,7 @@ NEIGHBOURS, ROUNDS = 1000, 4
 KEEP_VERSIONS = timedelta(minutes=10)
 """Old versions of a table stay that long for readers that began with them."""
 FULL = ("no space left", "os error 28", "disk quota", "file too large")
+PANICS = ("RustPanic", "PanicException")
 
 Vectors = npt.NDArray[np.float32]
 
@@ -128,6 +130,12 @@ class LibraryIndex:
                 self._pend([row.key for row in rows])
                 self._tables["videos"].delete(f"path IN ({_quoted(row.path for row in rows)})")
                 self._settle()
+
+    def recover(self) -> None:
+        """Remove what an interrupted writer left, if there is any."""
+        if (self.folder / PENDING).exists():
+            with self._writing():
+                pass
 
     def tidy(self) -> None:
         """Join small fragments, drop old versions, and keep the search indices up to date."""
@@ -267,7 +275,7 @@ def read_meta(folder: Path) -> IndexMeta | None:
     """What the index in a folder was made with; None if there is none."""
     file = folder / META
     if not file.exists():
-        if folder.is_dir() and any(folder.iterdir()):
+        if folder.is_dir() and any(each.name != LOCK for each in folder.iterdir()):
             if any((folder / f"{name}.lance").exists() for name in TABLES):
                 raise _damaged(folder, f"{META} is missing")
             raise UsageError(f"{folder} is not empty and holds no index; name another folder with --index")
@@ -306,17 +314,22 @@ def open_index(folder: Path, made_with: IndexMeta | None = None, *, rebuild: boo
 @contextmanager
 def guarded(folder: Path, *, writing: bool = False) -> Iterator[None]:
     """Turn what LanceDB and the file system raise into one sentence."""
-    try:
+    with Attempt() as attempt:  # LanceDB's panics have a class that cannot be imported
         yield
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        if writing and (getattr(error, "errno", 0) == 28 or any(word in reason.lower() for word in FULL)):
-            raise RunError(
-                f"the disk of the index {folder} is full; what is in it is safe: make room, then repeat the command"
-            ) from error
-        if isinstance(error, PermissionError):
-            raise UsageError(f"may not write to the index {folder}; name another folder with --index") from error
-        raise _damaged(folder, reason) from error
+    error = attempt.error
+    if error is None:
+        return
+    known = isinstance(error, OSError | RuntimeError | ValueError | KeyError | TypeError)
+    if not known and type(error).__name__ not in PANICS:
+        raise error
+    reason = " ".join(str(error).split())
+    if writing and (getattr(error, "errno", 0) == errno.ENOSPC or any(word in reason.lower() for word in FULL)):
+        raise RunError(
+            f"the disk of the index {folder} is full; what is in it is safe: make room, then repeat the command"
+        ) from error
+    if isinstance(error, PermissionError):
+        raise UsageError(f"may not write to the index {folder}; name another folder with --index") from error
+    raise _damaged(folder, reason) from error
 
 
 @contextmanager
