@@ -31,9 +31,9 @@ class ColourEncoder(Encoder):
     def __init__(self, name: str = "colours") -> None:
         self._identity = f"encoder:{name}@1:float32"
 
-    identity = property(lambda self: self._identity)  # type: ignore[assignment]
-    image_size = FrameSize(max_side=32)  # type: ignore[assignment]
-    scale, bias = 10.0, 0.0  # type: ignore[assignment]
+    identity = property(lambda self: self._identity)
+    image_size = FrameSize(max_side=32)
+    scale, bias = 10.0, 0.0
 
     def images(self, frames: FramePool) -> Vectors:
         return _unit(frames.pixels.mean(axis=(1, 2)) - 60)

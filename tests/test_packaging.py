@@ -19,7 +19,14 @@ from videos import numbered_video
 pytestmark = pytest.mark.release
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-PACKAGES = ("gridprobe", "gridprobe_eval", "gridprobe_selectors", "gridprobe_serve", "gridprobe_world")
+PACKAGES = (
+    "gridprobe",
+    "gridprobe_eval",
+    "gridprobe_find",
+    "gridprobe_selectors",
+    "gridprobe_serve",
+    "gridprobe_world",
+)
 LIGHT = {"av", "click", "gridprobe", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "numpy", "pillow"}
 LIGHT |= {"pygments", "rich"}
 """gridprobe, its base dependencies and what they need."""

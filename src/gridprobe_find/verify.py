@@ -26,7 +26,7 @@ TOGETHER = 8
 
 
 @dataclass(frozen=True)
-class Check:
+class SegmentCheck:
     """What the model says about one segment."""
 
     probability: float
@@ -46,7 +46,7 @@ def question_about(query: str, *, template: str | None = None, asked: str = ASKE
 
 def check_segments(
     plan: Plan, question: Question, segments: Sequence[tuple[str, Proposal]], *, frames: int = FRAMES
-) -> Iterator[Check | VideoError]:
+) -> Iterator[SegmentCheck | VideoError]:
     """For each segment, with the path of its video: the probability of yes, or why its frames cannot be read."""
     waiting = iter(segments)
     done = 0
@@ -59,7 +59,7 @@ def check_segments(
                 yield request
                 continue
             answer = next(answers)
-            yield Check(answer.probabilities[question.labels[0]], answer.cost, answer.warnings)
+            yield SegmentCheck(answer.probabilities[question.labels[0]], answer.cost, answer.warnings)
         done += len(some)
         report("model", done, len(segments))
 

@@ -7,7 +7,7 @@ from gridprobe_find.propose import Curve, Proposal, crossing, cut_level, fuse, s
 
 
 def curve(scores: list[float], *, shots: list[int] | None = None, step: float = 2.0) -> Curve:
-    times = (np.arange(len(scores)) + 0.5) * step
+    times = np.array([(place + 0.5) * step for place in range(len(scores))], np.float64)
     return Curve(times, np.array(shots or [0] * len(scores), np.int32), np.array(scores, np.float64))
 
 
@@ -61,7 +61,7 @@ def test_lines_join_segments_they_touch_and_stand_alone_elsewhere() -> None:
 
 
 def test_a_border_is_where_the_similarity_crosses() -> None:
-    times, scores = np.arange(6) * 0.5, np.array([0, 0, 0.9, 1, 1, 0.0])
+    times, scores = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 2.5]), np.array([0, 0, 0.9, 1, 1, 0.0])
 
     assert crossing(times, scores, 0.5, rising=True) == 0.75
     assert crossing(times, scores, 0.5, rising=False) == 2.25
