@@ -2,9 +2,9 @@
 
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import click
@@ -87,7 +87,7 @@ def index(paths: tuple[Path, ...], folder: Path | None, **arguments: Any) -> Non
             encoder, library = _open(folder, arguments["encoder"] or "", arguments, rebuild=arguments["rebuild"])
             _index(library, encoder, paths, arguments["every"])
             while arguments["watch"]:
-                time.sleep(max(0.1, arguments["watch"]))
+                sleep(max(0.1, arguments["watch"]))
                 _index(library, encoder, paths, arguments["every"], again=True)
     if arguments["stats"]:
         _print_stats(open_index(folder))

@@ -153,7 +153,7 @@ def propose(index: LibraryIndex, query: str, encoder: Encoder, scope: dict[str, 
     total = sum(video.frames for video in scope.values())
     keys = list(scope)
     if total * len(vector) > EXACT_NUMBERS:
-        keys = [key for key in index.nearest(vector, most=MOST_VIDEOS) if key in scope]
+        keys = [key for key in index.nearest(vector, most=MOST_VIDEOS, within=scope) if key in scope]
     curves = index.curves(keys, vector) if keys else {}
     cut = cut_level(curves)
     seen = [segment for key, curve in curves.items() for segment in seen_segments(key, curve, cut)]

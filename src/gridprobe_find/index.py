@@ -167,14 +167,24 @@ class LibraryIndex:
             curves[key] = Curve(times[rows].astype(np.float64), shots[rows], scores[rows].astype(np.float64))
         return curves
 
-    def nearest(self, query: Vectors, *, most: int, exact: bool = False) -> dict[str, float]:
-        """The videos with the most similar frames, with the similarity of the best; the approximate index serves."""
+    def nearest(
+        self, query: Vectors, *, most: int, exact: bool = False, within: Mapping[str, IndexedVideo] | None = None
+    ) -> dict[str, float]:
+        """The videos with the most similar frames, with the similarity of the best; the approximate index serves.
+
+        Of some of the videos, only these are searched.
+        """
         best: dict[str, float] = {}
         with guarded(self.folder):
+            frames = self._tables["frames"].count_rows()
+            some = within is not None and sum(video.frames for video in within.values()) < frames
             for _ in range(ROUNDS):
                 search = self._tables["frames"].search(query, vector_column_name="vector").distance_type("dot")
                 search = search.bypass_vector_index() if exact else search.nprobes(PROBES).refine_factor(REFINE)
-                if best:
+                left = set(within or ()) - best.keys()
+                if some:
+                    search = search.where(f"key IN ({_quoted(left)})", prefilter=True)
+                elif best:
                     search = search.where(f"key NOT IN ({_quoted(best)})", prefilter=True)
                 rows = search.limit(NEIGHBOURS).select(["key", "_distance"]).to_arrow()
                 for key, distance in zip(rows["key"].to_pylist(), rows["_distance"].to_pylist(), strict=True):

@@ -238,6 +238,55 @@ def test_find_indexes_what_is_new_and_prints_moments(runner: Any, tmp_path: Path
     assert "3 videos" in stats.stdout and "encoder:colours" in stats.stdout
 
 
+def test_watching_indexes_what_comes_until_it_is_interrupted(
+    runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+        painted(tmp_path / "films" / "late.mp4", [("red", 4)])
+
+    monkeypatch.setattr(command, "sleep", wait)
+    result = runner("index", tmp_path / "films", "--watch", 7)
+
+    assert waits == [7, 7]
+    assert "3 videos indexed" in result.stderr and "1 videos indexed" in result.stderr
+
+
+def test_a_large_library_is_searched_by_its_index_first(index: LibraryIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridprobe_find.find.EXACT_NUMBERS", 0)
+    monkeypatch.setattr("gridprobe_find.find.MOST_VIDEOS", 1)
+
+    result = search(index, "something red")
+
+    assert [name for name, _, _ in places(result)] == ["a.mp4", "a.mp4"]
+    assert result.work.vectors < result.work.frames
+
+
+@pytest.mark.release
+def test_the_library_of_the_demo_is_searched_with_the_models_of_the_package(tmp_path: Path) -> None:
+    from gridprobe.options import Options
+    from gridprobe.selectors.base import load_encoder
+    from gridprobe_world.demo import write_library
+
+    things = write_library(tmp_path, 3)
+    encoder = load_encoder("embedded", cache=False)
+    library = open_index(tmp_path / "index", meta_of("embedded", encoder))
+    build(library, sorted(tmp_path.glob("*.mp4")), encoder)
+    plan = Options.from_preset("gridworld", effort="quick").resolve(model="embedded").loaded()
+    often = max(things, key=lambda name: things[name])
+    several = find_moments(library, f"a {often}", encoder=encoder, plan=plan)
+    shape = often.split()[1]
+    absent = next(f"a {colour} {shape}" for colour in ("white", "green", "cyan") if f"{colour} {shape}" not in things)
+
+    assert len(several.moments) == things[often] > 1
+    assert find_moments(library, absent, encoder=encoder, plan=plan).not_found
+    assert [file for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
 def test_not_found_is_an_answer(runner: Any, tmp_path: Path) -> None:
     runner("index", tmp_path / "films")
 

@@ -295,5 +295,7 @@ def test_nearest_videos_by_the_vector_search_are_those_of_exact_comparison(libra
     best = index.nearest(ENCODER.texts(["blue"])[0], most=5)
 
     assert [names[key] for key in best] == ["b.mp4", "a.mp4"]
+    only = {video.key: video for video in index.videos() if video.path.endswith("a.mp4")}
+    assert [names[key] for key in index.nearest(ENCODER.texts(["blue"])[0], most=5, within=only)] == ["a.mp4"]
     curves = index.curves(list(best), ENCODER.texts(["blue"])[0])
     assert {key: pytest.approx(curve.scores.max(), abs=2e-3) for key, curve in curves.items()} == best
