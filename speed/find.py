@@ -46,8 +46,8 @@ from gridprobe_world.render import write_script
 from gridprobe_world.world import COLOURS, NEVER, SHAPES, TEST_SEEDS
 
 RESULTS = Path(__file__).parent / "results"
-FIRST_SEED = 1000
-"""Of the test seeds; none of these was looked at while the search was written."""
+FIRST_SEED = 2000
+"""Of the test seeds; those from 1000 on were used to write the search, these were not."""
 GOOD = 0.5
 Intervals = list[tuple[str, float, float]]
 

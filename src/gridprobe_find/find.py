@@ -12,13 +12,16 @@ from gridprobe.options import Plan
 from gridprobe.question import Question
 from gridprobe.selectors.base import Encoder
 from gridprobe_find.index import IndexedVideo, LibraryIndex, Vectors
-from gridprobe_find.propose import Curve, Proposal, cut_level, fuse, seen_segments
+from gridprobe_find.propose import Curve, Proposal, control_segments, cut_level, fuse, seen_segments
 from gridprobe_find.verify import ASKED, FRAMES, check_segments, question_about, refined
 
 EXACT_NUMBERS = 32_000_000
 """Up to that many numbers in vectors are compared directly; beyond it the index proposes videos first."""
 MOST_VIDEOS, MOST_LINES = 200, 50
 """Videos that are looked at closely, and spoken lines, for one query."""
+CONTROLS, TIMES_AS_SURE, SUREST = 4, 2.0, 0.95
+"""A moment needs this many times the odds that the model gives to segments that show it least, but no more than SUREST:
+some models say yes to some things wherever they look."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class FindResult:
     moments: tuple[Moment, ...]
     work: FindWork
     problems: tuple[str, ...] = ()
+    bar: float = 0.0
+    """The probability that a moment needed: the threshold, or more; see `CONTROLS`."""
 
     @property
     def not_found(self) -> bool:
@@ -102,6 +107,7 @@ class Proposals:
 
     segments: list[Proposal]
     curves: dict[str, Curve]
+    cut: float
     query: Vectors
     work: FindWork
 
@@ -136,15 +142,18 @@ def find_moments(
     problems = list(encoder.notes(query))
     if options.verify and plan is not None:
         question = question_about(query, template=plan.template, asked=options.asked)
-        moments, work = _verified(proposals, scope, plan, question, options=options, problems=problems, query=query)
+        moments, work, bar = _verified(
+            proposals, scope, plan, question, options=options, problems=problems, query=query
+        )
     else:
-        moments, work = [(each, _moment(scope, each, None)) for each in proposals.segments], proposals.work
+        moments = [(each, _moment(scope, each, None)) for each in proposals.segments]
+        work, bar = proposals.work, 0.0
     final = []
     for segment, moment in moments:
         final.append(_refine(segment, moment, proposals, encoder, options.precision, problems))
     work = replace(work, encoded=sum(count for _, count in final), seconds=time.perf_counter() - begin)
     ordered = sorted((moment for moment, _ in final), key=lambda each: (-(each.probability or 0), -each.similarity))
-    return FindResult(query, tuple(joined(ordered)), work, tuple(dict.fromkeys(problems)))
+    return FindResult(query, tuple(joined(ordered)), work, tuple(dict.fromkeys(problems)), bar)
 
 
 def propose(index: LibraryIndex, query: str, encoder: Encoder, scope: dict[str, IndexedVideo]) -> Proposals:
@@ -165,7 +174,7 @@ def propose(index: LibraryIndex, query: str, encoder: Encoder, scope: dict[str, 
     segments = [_inside(scope, each) for each in fuse(seen, said)]
     vectors = sum(len(curve.times) for curve in curves.values())
     work = FindWork(videos=len(scope), frames=total, vectors=vectors, segments=len(segments))
-    return Proposals(segments, curves, vector, work)
+    return Proposals(segments, curves, cut, vector, work)
 
 
 def _inside(scope: dict[str, IndexedVideo], segment: Proposal) -> Proposal:
@@ -181,26 +190,44 @@ def _verified(
     options: FindOptions,
     problems: list[str],
     query: str,
-) -> tuple[list[tuple[Proposal, Moment]], FindWork]:
-    """The segments that the model confirms, and those in which the whole query is said."""
+) -> tuple[list[tuple[Proposal, Moment]], FindWork, float]:
+    """The segments that the model confirms, and those in which the whole query is said; and what it took to count."""
     spoken = [each for each in proposals.segments if each.text and says(each.text, query)]
     rest = [each for each in proposals.segments if each not in spoken]
     asked, left = rest[: options.checks], rest[options.checks :]
     announce("checks", len(asked))
     if left:
         problems.append(f"{len(left)} less similar segments were not checked; --checks {len(rest)} checks all")
+    work = proposals.work
+
+    def chances(segments: list[Proposal]) -> list[float]:
+        """The probability of each; 0 for one whose frames cannot be read."""
+        nonlocal work
+        values = []
+        paths = [(scope[each.key].path, each) for each in segments]
+        for check in check_segments(plan, question, paths, frames=options.frames):
+            if isinstance(check, VideoError):
+                problems.append(str(check))
+                values.append(0.0)
+                continue
+            work = replace(work, checked=work.checked + 1, model=work.model + check.cost)
+            problems.extend(check.notes)
+            values.append(check.probability)
+        return values
+
+    found, bar = chances(asked), options.threshold
+    if any(chance >= bar for chance in found):
+        controls = control_segments(proposals.curves, proposals.cut, count=CONTROLS)
+        bar = max(bar, min(SUREST, _surer(max(chances(controls), default=0.0))))
     kept = [(each, _moment(scope, each, None)) for each in spoken]
-    total, checked = Cost(), 0
-    paths = [(scope[each.key].path, each) for each in asked]
-    for each, check in zip(asked, check_segments(plan, question, paths, frames=options.frames), strict=True):
-        if isinstance(check, VideoError):
-            problems.append(str(check))
-            continue
-        total, checked = total + check.cost, checked + 1
-        problems += check.notes
-        if check.probability >= options.threshold:
-            kept.append((each, _moment(scope, each, check.probability)))
-    return kept, replace(proposals.work, checked=checked, model=total)
+    pairs = zip(asked, found, strict=True)
+    kept += [(each, _moment(scope, each, chance)) for each, chance in pairs if chance >= bar]
+    return kept, work, bar
+
+
+def _surer(probability: float) -> float:
+    """The probability with `TIMES_AS_SURE` times the odds."""
+    return TIMES_AS_SURE * probability / (1 + (TIMES_AS_SURE - 1) * probability)
 
 
 def says(line: str, query: str) -> bool:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from gridprobe import MockModel
 from gridprobe.errors import UsageError, VideoError
+from gridprobe.models import Request
 from gridprobe_find.build import build, meta_of
 from gridprobe_find.find import FindOptions, FindResult, FindWork, Moment, find_moments, joined, says
 from gridprobe_find.give import as_edl, as_lines, as_otio, as_page, as_parquet, check_file_name, find_dict, save_clips
@@ -74,7 +75,24 @@ def test_what_the_model_denies_is_not_found(index: LibraryIndex) -> None:
     result = search(index, "something red", denying)
 
     assert (result.not_found, result.work.checked) == (True, result.work.segments)
-    assert search(index, "something red", denying, threshold=0.1).moments
+    unsure = MockModel(lambda request: {"A": 0.6, "B": 0.4} if sees_red(request)["A"] > 0.5 else {"A": 0, "B": 1})
+    assert search(index, "something red", unsure, threshold=0.61).not_found
+    assert search(index, "something red", MockModel(sees_red), threshold=0.61).moments
+
+
+def test_a_model_that_says_yes_everywhere_must_be_surer_where_it_is_shown(index: LibraryIndex) -> None:
+    def leaning(request: Request) -> dict[str, float]:
+        yes = 0.97 if sees_red(request)["A"] > 0.5 else 0.7
+        return {"A": yes, "B": 1 - yes}
+
+    result = search(index, "something red", MockModel(leaning))
+    fair = search(index, "something red")
+
+    assert len(result.moments) == 2
+    assert result.bar == pytest.approx(1.4 / 1.7)
+    assert fair.bar == 0.5
+    everywhere = search(index, "something red", MockModel(lambda request: {"A": 0.99, "B": 0.01}))
+    assert (everywhere.bar, everywhere.not_found) == (0.95, False)
 
 
 def test_what_is_said_needs_no_model(index: LibraryIndex) -> None:
@@ -100,7 +118,7 @@ def test_the_model_is_asked_about_small_frames_of_each_segment(index: LibraryInd
 def test_what_is_left_unchecked_is_said(index: LibraryIndex) -> None:
     result = search(index, "something red", checks=1)
 
-    assert result.work.checked == 1
+    assert result.work.checked == 1 + 3  # three videos have segments to compare with
     assert any(re.search(r"less similar segments were not checked; --checks \d", each) for each in result.problems)
 
 
