@@ -123,6 +123,7 @@ def closer(index: LibraryIndex, encoder: Encoder, query: str, moments: Sequence[
 
 
 def cpu() -> float:
+    """CPU seconds so far; those of the process that decodes count only once it has ended, so they are missing."""
     return sum(
         u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     )
