@@ -4,8 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PARALLEL := -n 4 --dist worksteal
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Containers often set it. Without bytecode each of some hundred processes of the tests compiles gridprobe again.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-lmms test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
+.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-llama test-lmms test-openwebui test-ray-serve test-attacks lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -81,6 +83,15 @@ $(VENV)-vllm/.installed: tests/real_vllm/repair.py
 	$(VENV)-vllm/bin/python tests/real_vllm/repair.py
 	@touch $@
 
+# llama.cpp's server, prebuilt in xllamacpp, serves the embedded model as GGUF, in an environment of its own (200 MB).
+test-llama: setup $(VENV)-llama/.installed
+	GRIDPROBE_LLAMA=$(abspath $(VENV)-llama/bin/python) $(BIN)/python -m pytest -s tests/real_llama --timeout 3600
+
+$(VENV)-llama/.installed: tests/real_llama/server.py
+	$(PYTHON) -m venv $(VENV)-llama
+	$(VENV)-llama/bin/python -m pip --quiet install gguf==0.19.0 xllamacpp==2026.10.11549
+	@touch $@
+
 # lmms-eval, unmodified, with gridprobe as its model, in a separate environment. 11 minutes on 2 busy cores.
 test-lmms: $(VENV)-lmms/.installed
 	$(VENV)-lmms/bin/python -m pytest tests/integrations
@@ -91,6 +102,17 @@ $(VENV)-lmms/.installed: pyproject.toml constraints.txt tests/lmms-requirements.
 	$(VENV)-lmms/bin/python -m pip --quiet install -c constraints.txt -e '.[local,eval]' hypothesis pytest pytest-timeout
 	$(VENV)-lmms/bin/python -m pip --quiet install -r tests/lmms-requirements.txt
 	$(VENV)-lmms/bin/python -m pip --quiet install --no-deps lmms-eval==0.7.3
+	@touch $@
+
+# deploy/open_webui_pipe.py in a real Open WebUI, through its API and its page, in an environment of its own (2.9 GB).
+test-openwebui: $(VENV)/.system $(VENV)-openwebui/.installed
+	GRIDPROBE_OPENWEBUI=$(abspath $(VENV)-openwebui/bin/open-webui) $(BIN)/python -m pytest tests/serving/test_open_webui.py \
+	    -m "slow or not slow"
+
+$(VENV)-openwebui/.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV)-openwebui
+	$(VENV)-openwebui/bin/python -m pip --quiet install "$$(grep '^torch==' constraints.txt)"
+	$(VENV)-openwebui/bin/python -m pip --quiet install open-webui==0.12.4
 	@touch $@
 
 # deploy/ray_serve.py on a real Ray Serve with two replicas, one of which is killed; in a separate environment, without torch.
@@ -192,4 +214,4 @@ load: setup
 	$(BIN)/python speed/load.py --out load.json $(LOAD)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve $(VENV)-docs $(VENV)-release $(VENV)-audit build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-llama $(VENV)-lmms $(VENV)-ray-serve $(VENV)-docs $(VENV)-release $(VENV)-audit build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

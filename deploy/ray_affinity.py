@@ -7,13 +7,15 @@ the mark; any other request about a video belongs to the server that rendezvous 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from gridprobe.errors import GridProbeError
-from gridprobe_serve.chat import read_chat
+from gridprobe_serve.chat.dialects import MessagesBody, ResponsesBody
+from gridprobe_serve.chat.reading import read_chat
 from gridprobe_serve.schemas import ChatBody, SessionBody
 from gridprobe_serve.sources import Frames
 from gridprobe_serve.store import AllowedFolders, parts_below
@@ -24,6 +26,12 @@ MARK_LENGTH = 8
 OWNER = "owner:"
 ID_IN_PATH = re.compile(r"/v1/gridprobe/(?:jobs|sessions|uploads)/([^/]+)")
 ID_IN_NAME = re.compile(r"(?:upload|session):/*(.+)", re.IGNORECASE)
+
+CHATS: dict[str, Callable[[bytes], ChatBody]] = {
+    "/v1/chat/completions": ChatBody.model_validate_json,
+    "/v1/responses": lambda body: ResponsesBody.model_validate_json(body).to_chat(),
+    "/v1/messages": lambda body: MessagesBody.model_validate_json(body).to_chat(),
+}
 
 
 def mark_of(server: str) -> str:
@@ -73,14 +81,15 @@ def affinity_of(path: str, body: bytes, folder: AllowedFolders | None = None) ->
 
 
 def _named_video(path: str, body: bytes) -> str | Frames | None:
-    """The video of a question; None if there is none, or if the server will refuse the body."""
+    """The first video of a question; None if there is none, or if the server will refuse the body."""
     try:
-        if path == "/v1/chat/completions":
-            return read_chat(ChatBody.model_validate_json(body)).video
+        if path in CHATS:
+            videos = read_chat(CHATS[path](body)).videos
+            return videos[0] if videos else None
         if path in ("/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions"):
             video = json.loads(body).get("video")
             return SessionBody(video=video).video
-    except (ValidationError, GridProbeError, ValueError, AttributeError):
+    except (ValidationError, RequestValidationError, GridProbeError, ValueError, AttributeError):
         return None
     return None
 

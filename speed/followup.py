@@ -27,7 +27,8 @@ from engine import noise_info
 
 from gridprobe import Answer, Session, load_model
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.video import FramePool
 from gridprobe_world.dataset import WorldItem, items, pool_of
 from gridprobe_world.embedded import Embedded

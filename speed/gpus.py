@@ -1,4 +1,4 @@
-"""Print the section "Which GPU" of docs/models.md: what each size of Qwen3-VL needs, by the engine's own estimate.
+"""Print speed/results/gpus.md: what each size of Qwen3-VL needs, by the engine's own estimate.
 
     python speed/gpus.py        # no GPU and no weights are needed
 
@@ -42,22 +42,23 @@ CONFIG_32B = {
 MEASURED = {"quick": "settled by the overview", "full": "full, map from attention"}
 """Rows of speed/results/overview.md."""
 NAMES = {"quick": "first look", "full": "full path"}
-SLASH = "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}"
-HEAD = """## Which GPU
+SLASH = "/"
+HEAD = """# Which GPU
 
-**These are estimates, not measurements.** No released model was run here. `python speed/gpus.py` prints this section.
+**These are estimates, not measurements.** `python speed/gpus.py` prints this page.
 
 One question about an hour of 1280×720 video, default settings, bfloat16. "First look" is a question that the model
 answers from 144 small frames. "Full path" also shows up to {most} frames at full size. "All frames" is what gridprobe
-replaces: all 144 frames at full size in one pass, in gridprobe's engine. Frames are single; fused in pairs, as Qwen3-VL
+replaces: all 144 frames at full size in one pass. Frames are single; fused in pairs, as Qwen3-VL
 does with video, they are half as many tokens.
 """
 TAIL = """
 - Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan`. A GPU needs a little
-  more. If yours has less, use `--load quantization=4bit`, or [a server](#models-on-a-server) with more GPUs.
+  more. If yours has less, use `--load quantization=4bit`, or [a
+  server](../../docs/models.md#models-on-a-server) with more GPUs.
 - Seconds are without decoding: TFLOPs divided by a pace. The H200's comes from
-  [a measurement with random weights](../speed/results/overview.md), in which the first look of the 8B shape reaches
-  {share:.0f}% of the peak of {peak:.0f} TFLOPs a second; others are assumed to reach as much of theirs
+  [a measurement with random weights](overview.md), in which the 8B shape's first look reaches
+  {share:.0f}% of the peak of {peak:.0f} TFLOPs; others are assumed to reach as much of theirs
   ({peaks}).
 - Downloads are two bytes for each parameter. Peaks, memory of GPUs and the shape of 32B are from memory.
 
@@ -116,12 +117,15 @@ def measured(size: str, way: str) -> float:
 
 def _checks(share: float) -> Iterator[str]:
     """The estimate next to what was measured, for frames of the measured size."""
-    yield "| H200, frames of 1152×640 | estimate, s | measured, s |"
+    yield "| H200, frames of 1152×640 | first look, estimated/measured s | full path |"
     yield "|---|---:|---:|"
     for size, model in cost_models():
-        for name, way in MEASURED.items() if size in ("2B", "8B") else ():
-            estimate = _offers(model, 1152, 640)[name].tflops[1] / (PEAKS["H200"] * share)
-            yield f"| {size}, {NAMES[name]} | {estimate:.3f} | {measured(size, way):.3f} |"
+        pairs = (
+            f"{_offers(model, 1152, 640)[name].tflops[1] / (PEAKS['H200'] * share):.3f}/{measured(size, way):.3f}"
+            for name, way in (MEASURED.items() if size in ("2B", "8B") else ())
+        )
+        if cells := " | ".join(pairs):
+            yield f"| {size} | {cells} |"
 
 
 def _dims_32b() -> ModelDims:

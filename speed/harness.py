@@ -25,7 +25,8 @@ os.environ["GRIDPROBE_CACHE"] = "off"
 from gridprobe import MockModel
 from gridprobe.ask import Session
 from gridprobe.models import LazyModel, Model, Request
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe_eval import Evaluation, PoolOptions, run
 from gridprobe_eval.benchmarks import Benchmark, Item

@@ -33,7 +33,8 @@ from gridprobe.ask import Session
 from gridprobe.early_exit import choose_threshold
 from gridprobe.importance import Fixed
 from gridprobe.models import FrameGroup, Model, Request, load_model
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.selectors import Uniform
 from gridprobe.video import FrameSize
 from gridprobe_eval import Choice
@@ -64,6 +65,10 @@ WAYS = {
     "ours quick": Way({"effort": "quick"}),
     "ours auto": Way({"effort": "auto"}),
     "ours full": Way({"effort": "full"}),
+    "without profile": Way({"effort": "auto", "profile": "off"}),
+    "without profile, full": Way({"effort": "full", "profile": "off"}),
+    "close-ups among": Way({"effort": "auto", "context": "small"}),
+    "ours full, 2": Way({"effort": "full", "frames": 2}),
     "ours auto, refine": Way({"effort": "auto", "refine": True}),
     "nano probes for micro": Way({"effort": "auto", "exit_confidence": 0.99}, prober="embedded:nano"),
     # How to make the map and how many frames to keep: always the whole way, with all other frames as context.

@@ -5,7 +5,7 @@ serves all of them.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from auto_configs import (
 from checkpoints import make_tokenizer
 from gridprobe.models.transformers import NEEDED
 
-__all__ = ["TINY", "Tiny", "make_auto_checkpoint", "new_enough"]
+__all__ = ["TINY", "USUAL", "Tiny", "make_auto_checkpoint", "new_enough", "usual_of", "write_processor"]
 
 QWEN_TURN = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% for part in message.content %}"
@@ -253,9 +253,8 @@ TINY: dict[str, Tiny] = {
 }
 
 
-def make_auto_checkpoint(family: str, folder: Path, *, seed: int = 0) -> Path:
-    """Write config, weights, tokenizer, template and processor files."""
-    tiny = TINY[family]
+def write_processor(tiny: Tiny, folder: Path) -> transformers.PreTrainedTokenizerFast:
+    """Write tokenizer, template and processor files: all of a checkpoint but config and weights."""
     core = make_tokenizer()
     core.add_special_tokens({"additional_special_tokens": list(tiny.tokens)}, replace_extra_special_tokens=False)
     tokenizer = transformers.PreTrainedTokenizerFast(
@@ -266,6 +265,18 @@ def make_auto_checkpoint(family: str, folder: Path, *, seed: int = 0) -> Path:
         **({"bos_token": tiny.named["bos_token"]} if "bos_token" in tiny.named else {}),
         extra_special_tokens={name: token for name, token in tiny.named.items() if name != "bos_token"},
     )
+    tokenizer.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(tiny.image))
+    (folder / "processor_config.json").write_text(json.dumps(tiny.processor))
+    if tiny.video:
+        (folder / "video_preprocessor_config.json").write_text(json.dumps({"video_processor_type": tiny.video}))
+    return tokenizer
+
+
+def make_auto_checkpoint(family: str, folder: Path, *, seed: int = 0) -> Path:
+    """Write config, weights, tokenizer, template and processor files."""
+    tiny = TINY[family]
+    tokenizer = write_processor(tiny, folder)
     config = transformers.AutoConfig.for_model(family, **tiny.config(tokenizer.convert_tokens_to_ids, len(tokenizer)))
     torch.manual_seed(seed)
     model = transformers.AutoModelForImageTextToText.from_config(config).eval()
@@ -274,9 +285,13 @@ def make_auto_checkpoint(family: str, folder: Path, *, seed: int = 0) -> Path:
             if parameter.ndim >= 2:
                 parameter.normal_(0.0, 1.5 * parameter[0].numel() ** -0.5)
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(tiny.image))
-    (folder / "processor_config.json").write_text(json.dumps(tiny.processor))
-    if tiny.video:
-        (folder / "video_preprocessor_config.json").write_text(json.dumps({"video_processor_type": tiny.video}))
     return folder
+
+
+USUAL = ("internvl", "qwen2_5_vl", "qwen3_5")
+"""Frames of a fixed and of any number of tokens, and linear attention."""
+
+
+def usual_of(families: Iterable[str]) -> list[Any]:
+    """Parameters for all of them; `make test` runs the usual ones, and compares every family with transformers."""
+    return [pytest.param(name, marks=() if name in USUAL else pytest.mark.release) for name in families]

@@ -168,7 +168,7 @@ def gemma3(token: Callable[[str], int], size: int) -> dict[str, Any]:
 
 
 def gemma4(token: Callable[[str], int], size: int) -> dict[str, Any]:
-    text = TEXT | {"vocab_size": size, "head_dim": 16, "global_head_dim": 16, "sliding_window": 4096}
+    text = TEXT | {"vocab_size": size, "head_dim": 16, "global_head_dim": 32, "sliding_window": 4096}
     text |= {"vocab_size_per_layer_input": size, "hidden_size_per_layer_input": 8}
     vision = VISION | {"num_key_value_heads": 2, "head_dim": 8, "position_embedding_size": 64}
     return {

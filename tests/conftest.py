@@ -59,6 +59,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def decode_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions decode in this process: a child for each video takes 0.1 CPU seconds to start, and has its own tests."""
+    monkeypatch.setattr("gridprobe.options.DECODE_IN", "process")
+
+
 @pytest.fixture(scope="session")
 def auto_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Folders with tiny, random checkpoints of other model families; each is made once."""

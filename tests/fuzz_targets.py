@@ -299,6 +299,9 @@ class Requests(Target):
             "media_io_kwargs": {"video": {"fps": 1.0, "frames_indices": [0, 5], "total_num_frames": 9, "duration": 9.0}}
         }
         seen |= {"mm_processor_kwargs": {"fps": 1.0, "max_pixels": 100_000}}
+        wire = [{"type": "input_video", "video_url": "talk.mp4"}, {"type": "input_text", "text": "Which?"}]
+        source = {"type": "base64", "media_type": "image/jpeg", "data": pictures[0].partition(",")[2]}
+        source_message = {"role": "user", "content": [{"type": "image", "source": source}, text]}
         session = self._send("/v1/gridprobe/sessions", json.dumps({"video": "talk.mp4", "settings": {"k": 2}}).encode())
         plan = {"settings": settings, "question": "Which?", "options": ["x", "y"]}
         bodies = {
@@ -307,6 +310,17 @@ class Requests(Target):
             "/v1/gridprobe/sessions": {"video": f"data:video/jpeg;base64,{pictures[0].partition(',')[2]}"},
             "/v1/chat/completions": {**chat, "gridprobe": settings},
             "/v1/chat/completions#pictures": seen,
+            "/v1/responses": {
+                "model": "gridprobe",
+                "input": [{"role": "user", "content": wire}],
+                "gridprobe": settings,
+            },
+            "/v1/messages": {
+                "model": "gridprobe",
+                "max_tokens": 9,
+                "system": "Be brief.",
+                "messages": [source_message],
+            },
         }
         self._session = str(session.json()["id"])
         found = {path.replace("/", "+"): json.dumps(body).encode() for path, body in bodies.items()}

@@ -25,6 +25,7 @@ from videos import numbered_video
 
 BASE = "http://localhost:8765"
 KEY = "secret-of-the-tests"
+CHATS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 
 
 class Gated(MockModel):

@@ -16,6 +16,8 @@ COMMANDS = {
     r"lmms-eval is installed by": "make test-lmms",
     r"Ray Serve is not installed": "make test-ray-serve",
     r"GRIDPROBE_VLLM|marked vllm": "make test-vllm",
+    r"GRIDPROBE_OPENWEBUI": "make test-openwebui",
+    r"GRIDPROBE_LLAMA": "make test-llama",
     r"marked slow": "make test-slow",
     r"marked release": "make test-all",
     r"needs a newer transformers": "make test    (`make test-oldest` has the oldest transformers)",

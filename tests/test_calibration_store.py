@@ -14,7 +14,7 @@ from gridprobe import MockModel, early_exit
 from gridprobe.early_exit import CAUTIOUS, Calibration, EarlyExit, find, store
 from gridprobe.errors import DataError
 from gridprobe.models import Model
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.video import FrameSize
 from toy_runs import toy_setup
 from ways import OURS

@@ -9,7 +9,8 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models import LazyModel, cost_model_of
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.selectors.base import LazyEncoder, load_encoder
 from gridprobe_eval.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe_eval.estimate import estimate_run

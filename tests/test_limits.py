@@ -20,7 +20,8 @@ from gridprobe.errors import OverLimit, UsageError
 from gridprobe.limits import LimitedEncoder, LimitedModel, Pace, Price, UsageLimits, UsageTracker
 from gridprobe.models import Choose, Request, choose, generate
 from gridprobe.models.base import Cost, SamplingParams
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from scoring import cost_of_texts
 from small_selectors import encoder
 from tolls import MAPS, Toll, undecodable

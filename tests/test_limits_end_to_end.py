@@ -21,6 +21,8 @@ from gridprobe.video import FrameSize, probe
 from gridprobe_eval.planning import Models, offers
 from videos import numbered_video
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 QUESTION = gp.Question("What is it?", ["a dog", "a cat", "a horse"])
 OPTIONS = ("What is it?", "-o", "a dog", "-o", "a cat", "--k", "4", "--effort", "full")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from auto_checkpoints import TINY, make_auto_checkpoint, new_enough
+from auto_checkpoints import TINY, make_auto_checkpoint, new_enough, usual_of
 from gridprobe import MockModel
 from gridprobe.models import CostModel, Request, cost_model_of
 from gridprobe.models.base import Capabilities, Cost
@@ -51,7 +51,7 @@ def check(model: CostModel, width: int, height: int, k: int, question: gp.Questi
 
 
 @new_enough
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", usual_of(TINY))
 def test_no_family_pays_more_than_for_all_frames(family: str, tmp_path: Path) -> None:
     model = cost_model_of(str(make_auto_checkpoint(family, tmp_path)))
     for width, height in SIZES[::2]:
@@ -66,7 +66,9 @@ WHERE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("size", QWEN3_VL)
+@pytest.mark.parametrize(
+    "size", [pytest.param(name, marks=pytest.mark.release if place else ()) for place, name in enumerate(QWEN3_VL)]
+)
 @pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 def test_no_released_model_pays_more_than_for_all_frames(size: str, where: dict[str, Any]) -> None:
     capabilities = Capabilities(**where, generates=True, frame_multiple=32)
@@ -92,7 +94,9 @@ def test_pictures_of_a_fixed_price_are_shown_on_sheets_or_once(tokens: int, kv_r
 
 
 @pytest.mark.parametrize("size", ["", "nano"])
-@pytest.mark.parametrize("side", [50, 100, 224, 320, 448])
+@pytest.mark.parametrize(
+    "side", [50, *(pytest.param(each, marks=pytest.mark.release) for each in (100, 224, 448)), 320]
+)
 def test_the_bill_of_the_embedded_models_is_no_higher(size: str, side: int) -> None:
     pixels = np.random.default_rng(side).integers(0, 256, (16, side, side, 3), dtype=np.uint8)
     pool = FramePool(pixels, tuple(float(i) for i in range(16)), source=f"noise{side}")

@@ -17,6 +17,8 @@ from gridprobe_eval.records import read_records
 from toy_runs import lines, toy_benchmark
 from videos import numbered_video
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 OPTIONS = ("What is it?", "-o", "a dog", "-o", "a cat", "--k", "3")
 
 

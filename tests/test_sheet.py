@@ -52,7 +52,8 @@ def test_a_sheet_is_one_unit_with_the_times_of_its_frames() -> None:
     assert (first.members, second.members) == ((0, 1, 2, 3), (4, 5))
     assert request.times_of(first) == (0.0, 10.0, 20.0, 30.0) and request.times_of(second) == (40.0, 50.0)
     assert request.groups[0].size(32) == (128, 64)
-    assert request.by_frame([0.5, 0.25]) == (0.5, 0.5, 0.5, 0.5, 0.25, 0.25)
+    shared = request.by_frame(np.array([[0.5, 0.25]]))
+    assert shared is not None and shared.tolist() == [[0.5, 0.5, 0.5, 0.5, 0.25, 0.25]]
 
 
 @pytest.mark.parametrize("timestamps", ["none", "paper"])

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from auto_checkpoints import make_auto_checkpoint
 from embedded_models import make_models
+from gridprobe.models import FrameGroup, Request, View, cost_model_of
+from gridprobe.video import FrameSize
+from videos_of_arrays import gray_pool
 
 pytestmark = pytest.mark.release
 SPEED = Path(__file__).parent.parent / "speed"
@@ -178,3 +182,45 @@ def test_options_counts_every_order_and_number(
     rows = {row.split(" | ")[0][2:]: int(row.split(" | ")[1]) for row in capsys.readouterr().out.splitlines()[2:]}
     assert rows["yes/no"] == 2 * rows["yes/no, yes comes first"] == 2 * rows["yes/no, no comes first"] > 0
     assert rows["2 colours"] == rows["8 colours"] > 0
+
+
+def test_the_shares_of_the_models_page_are_what_the_program_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("shares.py", "--families", "qwen3_vl", "minicpmv4_6", monkeypatch=monkeypatch)
+
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    page = (SPEED.parent / "docs" / "models.md").read_text()
+    families = {name: shares for name, _, *shares in rows if name.startswith("`")}
+    assert len(families) == 2
+    for name, (overview, focused, later) in families.items():
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
+        assert line.endswith(f"| {overview} | {focused} | {later} |")
+    servers = [" | ".join(row) for row in rows if "/" in row[-1]]
+    assert len(servers) == 3 and all(f"| {row} |" in page for row in servers)
+
+
+def test_a_servers_cache_holds_pictures_from_the_first_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SPEED))
+    shares = runpy.run_path(str(SPEED / "shares.py"))
+    caching, forgetting = (shares["server_model"](service) for service in shares["SERVICES"][:2])
+
+    overview, focused, later, _ = shares["costs"](caching, probes="when")
+    assert overview.cached_tokens == 0 and focused.cached_tokens > overview.tokens
+    assert later.tokens - later.cached_tokens < 100 < later.tokens
+    assert not any(cost.cached_tokens for cost in shares["costs"](forgetting, probes="when"))
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen2_5_vl", "internvl"])
+def test_operations_are_the_same_without_arithmetic(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SPEED))
+    shares = runpy.run_path(str(SPEED / "shares.py"))
+    monkeypatch.setitem(shares["without_arithmetic"].__globals__, "LARGE", 500)
+    folder = str(make_auto_checkpoint(family, tmp_path))
+    request = Request("Which?", groups=(FrameGroup(gray_pool(2, width=64, height=64), View(FrameSize())),))
+
+    counted = cost_model_of(folder).cost(request)
+    with shares["without_arithmetic"]():
+        assert cost_model_of(folder).cost(request) == counted

@@ -108,8 +108,8 @@ class Toll:
         rest = (1.0 - likely) / (len(request.labels) - 1)
         weights = dict.fromkeys(request.labels, rest) | {request.labels[-1]: likely}
         found = Posterior.from_probabilities(weights, self._billed(self.cost(request)))
-        looks = tuple(map(self._score, range(count))) if request.attention else None
-        return Posterior(found.labels, found.logprobs, found.cost, attention=looks)
+        looks = np.array([list(map(self._score, range(count)))]) if request.attention else None
+        return Posterior(found.labels, found.logprobs, found.cost, heads=looks)
 
     def _score(self, frame: int) -> float:
         """A number from 0 to 1 for a frame."""

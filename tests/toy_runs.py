@@ -26,7 +26,8 @@ from gridprobe import MockModel
 from gridprobe._util import Disk
 from gridprobe.errors import ModelError
 from gridprobe.models import LazyModel, Model, Request
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe_eval import Choice, Evaluation, PoolOptions, Shard, disk
 from gridprobe_eval.benchmarks import Benchmark, Item

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from gridprobe.answer import Answer
     from gridprobe.ask import Session, ask, ask_many
-    from gridprobe.concurrency import AsyncSession, aask
     from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
     from gridprobe.models import load_model
     from gridprobe.models.mock import MockModel
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "AsyncSession",
     "Cancelled",
     "DataError",
     "FramePool",
@@ -49,7 +47,6 @@ __all__ = [
     "VideoError",
     "VideoInfo",
     "__version__",
-    "aask",
     "ask",
     "ask_many",
     "load_model",
@@ -57,7 +54,6 @@ __all__ = [
 
 _MODULES = {
     "gridprobe.answer": "Answer",
-    "gridprobe.concurrency": "AsyncSession aask",
     "gridprobe.models": "load_model",
     "gridprobe.models.mock": "MockModel",
     "gridprobe.errors": "Cancelled DataError GridProbeError ModelError RunError UsageError VideoError",

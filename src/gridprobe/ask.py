@@ -6,7 +6,7 @@
     early exit     if the overview is sure enough, that is the answer
     select         a map of which frames the question needs, and a budget that says how many of them are kept
     second look    with `refine`: the same question about denser samples of the segments that the map points at
-    focused pass   the kept frames at full size, among all others small
+    focused pass   the kept frames at full size: among all others small, or behind the overview, whose KV cache is kept
 
 Where that would take more than one pass over all frames at full size, that pass is the answer; see `Plan.never_dearer`.
 The published method is the same function without an overview. Its map comes from probes of rows and columns, and it
@@ -40,7 +40,8 @@ from gridprobe.limits import Price, UsageTracker, price_of_asking, price_of_sele
 from gridprobe.models import FrameGroup, Model, ModelLike, Posterior, Request
 from gridprobe.models.base import Cost, score_rotated
 from gridprobe.open_ended import NO_PLACE, answer_open, lettered
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question, describes, wording
 from gridprobe.selectors import Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
@@ -394,7 +395,7 @@ class _Asking:
             exit=plan.exit,
             native=focused is not None and plan.selector.view is None,
         )
-        trouble = (*self.video.warnings, *unfilled(plan.selector, kept.selection.pool))
+        trouble = (*self.video.warnings, *plan.doubts, *unfilled(plan.selector, kept.selection.pool))
         return Answer(
             question=self.question,
             posterior=posterior,
@@ -695,6 +696,7 @@ def for_video(setup: Plan, video: object) -> Plan:
                     f"the open video was sampled with {name}={have!r}, but the settings say {want!r}; "
                     "open it again, or change the settings"
                 )
+        return replace(setup, chosen=setup.chosen | {"k"})  # it was sampled, whatever a profile says
     return setup
 
 

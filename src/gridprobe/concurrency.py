@@ -14,14 +14,12 @@ participant whose request it is about: after a merged call has failed, the parts
 that is cancelled (`gridprobe._util`) leaves the others' call running.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, get_ident, local
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,12 +28,10 @@ from gridprobe._util import is_cancelled, relayed, shared
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
 from gridprobe.models.base import Model, Request, Response, SamplingParams
 from gridprobe.models.wrappers import ModelWrapper
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 
 if TYPE_CHECKING:
-    from gridprobe.answer import Answer
-    from gridprobe.ask import Session, VideoLike
-    from gridprobe.question import Question
+    pass
 
 T = TypeVar("T")
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -395,84 +391,3 @@ def in_sequence(outcomes: Iterable[tuple[int, Result]]) -> Iterator[Result]:
         while following in results:
             yield results.pop(following)
             following += 1
-
-
-# For programs with an event loop: the work is done in threads, and questions asked at the same time are merged.
-# A task that is cancelled ends its question at the next step, and frees the model.
-#
-#     async with gridprobe.AsyncSession("talk.mp4", model=model) as session:
-#         one, other = await asyncio.gather(session.ask("What is it?"), session.ask("Which colour?"))
-
-
-class AsyncSession:
-    """One video, many questions. Arguments as for `Session`; models are loaded by the first question."""
-
-    def __init__(self, video: "VideoLike", *, together: int = TOGETHER, **settings: Any) -> None:
-        """A session that is not open yet.
-
-        Args:
-            video: as for `Session`.
-            together: how many questions are asked at the same time; others wait.
-            **settings: as for `Session`.
-        """
-        from gridprobe.ask import Session
-
-        check_together(together)
-        self._make = partial(Session, video, **settings)
-        self._batcher = Batcher()
-        self._threads = ThreadPoolExecutor(together, thread_name_prefix="gridprobe-async")
-        self._lock = Lock()
-        self._session: Session | None = None
-
-    async def __aenter__(self) -> "AsyncSession":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release the decoded frames and the threads; questions that are being answered go on."""
-        self._threads.shutdown(wait=False)
-        self._batcher.close()
-        self._session = None
-
-    async def ask(self, question: "Question | str", *, options: Sequence[str] = (), show_map: bool = False) -> "Answer":
-        """As `Session.ask`. A listener of `gridprobe._util` is called from another thread."""
-        return await self._in_thread(lambda: self._opened().ask(question, options=options, show_map=show_map))
-
-    async def ask_all(self, questions: "Sequence[Question | str]", *, show_map: bool = False) -> "list[Answer]":
-        """The answers to all questions, in order."""
-        return list(await asyncio.gather(*(self.ask(question, show_map=show_map) for question in questions)))
-
-    def _opened(self) -> "Session":
-        """The session with its models loaded and its video open; the first thread does that, others wait."""
-        with self._lock:
-            if self._session is None:
-                session = self._make()
-                session.setup = merged(session.setup, self._batcher)
-                session.open()
-                self._session = session
-            return self._session
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        cancel = Event()
-        with shared(cancel):
-            context = copy_context()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
-        except asyncio.CancelledError:
-            cancel.set()
-            raise
-
-
-async def aask(
-    video: "VideoLike",
-    question: "Question | str",
-    *,
-    options: Sequence[str] = (),
-    show_map: bool = False,
-    **settings: Any,
-) -> "Answer":
-    """As `ask`, for programs with an event loop."""
-    async with AsyncSession(video, together=1, reuse=False, **settings) as session:
-        return await session.ask(question, options=options, show_map=show_map)

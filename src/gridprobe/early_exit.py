@@ -39,7 +39,7 @@ from gridprobe.errors import DataError, UsageError
 # therefore lose nothing, and a damaged file affects only its own models and settings.
 
 VARIABLE = "GRIDPROBE_CALIBRATION"
-"""Environment variable: the user's folder of calibrations; "off" uses none."""
+"""Environment variable: the user's folder of calibrations and profiles; "off" uses none."""
 
 
 def calibration_folder() -> Path | None:
@@ -111,7 +111,7 @@ class EarlyExit:
 
     threshold: float = CAUTIOUS
     source: str = "default"
-    """"given", "calibrated" or "default"."""
+    """"given", "calibrated", "profile" or "default"."""
     epsilon: float | None = None
     delta: float | None = None
     questions: int | None = None

@@ -295,6 +295,9 @@ class NoiseAware(Budget):
     rest.
     """
 
+    most: int | None = None
+    """Keep no more than this, where that is less."""
+
     def kept(self, importance: ImportanceMap) -> int:
         """As many as stand out, within the bounds."""
         least, most = self.bounds(importance.grid.cells)
@@ -316,11 +319,12 @@ class NoiseAware(Budget):
     def bounds(self, pool: int) -> tuple[int, int]:
         """From K/3 to K."""
         k = math.isqrt(pool - 1) + 1
-        return min(pool, math.ceil(LEAST * k)), min(pool, math.ceil(MOST * k))
+        most = min(pool, math.ceil(MOST * k), self.most or pool)
+        return min(most, math.ceil(LEAST * k)), most
 
     def describe(self) -> dict[str, Any]:
         """Plain values."""
-        return {"name": "noise", "least": LEAST, "most": MOST}
+        return {"name": "noise", "least": LEAST, "most": MOST, **({"frames": self.most} if self.most else {})}
 
     def _standing_out(self, importance: ImportanceMap) -> list[int]:
         scores = importance.scores
@@ -336,8 +340,10 @@ class NoiseAware(Budget):
 
     @classmethod
     def parse(cls, text: str) -> "NoiseAware":
-        """From a name without an argument."""
-        return cls()
+        """From the argument of a name such as "noise" or "noise:8"."""
+        if text and (not text.isdecimal() or int(text) < 1):
+            raise UsageError(f"noise takes the most frames to keep, a whole number of at least 1, got {text!r}")
+        return cls(int(text) if text else None)
 
 
 def null_maximum(cells: int) -> float:

@@ -30,7 +30,7 @@ from gridprobe.video.cache import cache_folder
 
 if TYPE_CHECKING:
     from gridprobe.answer import Answer
-    from gridprobe.options import Plan
+    from gridprobe.plan import Plan
 
 # Pace: how fast a model works on this machine, as measured; and where that is kept between runs.
 #

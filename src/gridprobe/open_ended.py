@@ -294,4 +294,4 @@ def lettered(question: Question, posterior: Posterior) -> tuple[Question, Poster
     lettered_posterior = Posterior.from_probabilities(
         dict(zip(lettered_question.labels, shares.values(), strict=True)), posterior.cost
     )
-    return lettered_question, replace(lettered_posterior, attention=posterior.attention)
+    return lettered_question, replace(lettered_posterior, heads=posterior.heads)

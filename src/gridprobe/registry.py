@@ -3,8 +3,9 @@
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
 packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.models",
-"gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks" and "gridprobe.commands". An
-entry point names either the code, or an `Entry` that describes it: a constant in a module that is quick to import.
+"gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks", "gridprobe.profilers" and
+"gridprobe.commands". An entry point names either the code, or an `Entry` that describes it: a constant in a module that
+is quick to import.
 
 Only `ask()`, `Session()`, `load_model()`, `load_benchmark()` and the command line take names. Everything behind them
 takes values.
@@ -259,7 +260,10 @@ BUDGETS = Registry(
             "the authors' code: the shape rule with 3 for GAMMA0·K, at least 2 frames",
         ),
         "noise": Entry(
-            "gridprobe.importance:NoiseAware.parse", "frames that stand out from noise, from K/3 to K of them"
+            "gridprobe.importance:NoiseAware.parse",
+            "frames that stand out from noise, from K/3 to K of them, or to MOST",
+            argument="MOST",
+            optional=True,
         ),
     },
     group="gridprobe.budgets",
@@ -268,6 +272,9 @@ BUDGETS = Registry(
 
 BENCHMARKS = Registry("benchmark", {}, group="gridprobe.benchmarks")
 """A benchmark's module or object has `load(data, **options)` and `metrics(items, right)`."""
+
+PROFILERS = Registry("profiler", {}, group="gridprobe.profilers")
+"""A profiler measures a model that has no profile, if that is quick; else it returns None."""
 
 ASKING = "Ask about a video"
 EVALUATING = "Evaluate on a benchmark"

@@ -12,7 +12,7 @@ from gridprobe._util import report
 from gridprobe.errors import DataError, VideoError
 from gridprobe.models import CostModel
 from gridprobe.models.base import Cost
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.video import SampleSpec, VideoInfo, probe
 from gridprobe_eval.benchmarks import Benchmark, Item
 from gridprobe_eval.planning import BlankVideo, Stages

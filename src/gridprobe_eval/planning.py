@@ -13,7 +13,8 @@ import numpy as np
 from gridprobe.limits import TIME_MARGIN, Pace, Price, UsageLimits, UsageTracker, in_words, read_pace
 from gridprobe.models import CostModel
 from gridprobe.models.base import Cost, choose
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Pending, VideoInfo

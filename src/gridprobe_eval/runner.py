@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from gridprobe._util import announce, listening, report
 from gridprobe.early_exit import Calibration, choose_threshold, needed
 from gridprobe.errors import Attempt, RunError, UsageError
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe_eval.benchmarks import Benchmark, Item
 from gridprobe_eval.disk import listed, remove
 from gridprobe_eval.folder import RunFolder, Timeouts, clear_ends, write_end

@@ -14,7 +14,7 @@ from typing import Any
 from gridprobe.ask import Session
 from gridprobe.errors import DataError, UsageError
 from gridprobe.limits import UsageLimits, as_flag, check_limit
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe_eval.benchmarks import Benchmark, Item, with_subtitles

@@ -22,7 +22,7 @@ from gridprobe.concurrency import TOGETHER
 from gridprobe.errors import Attempt, GridProbeError, OverLimit, RunError, ServerUnavailable
 from gridprobe.limits import learn_from
 from gridprobe.models.base import Cost
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.record import Record
 from gridprobe_eval.benchmarks import Item

@@ -17,7 +17,8 @@ from gridprobe.ask import Session
 from gridprobe.errors import UsageError
 from gridprobe.importance import Fixed
 from gridprobe.models import Model
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.record import WHOLE
 from gridprobe.registry import SELECTORS

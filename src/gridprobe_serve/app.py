@@ -20,7 +20,8 @@ from starlette.types import Scope
 from gridprobe import __version__
 from gridprobe.errors import GridProbeError
 from gridprobe.report.html import asset, render_part
-from gridprobe_serve import chat, routes
+from gridprobe_serve import routes
+from gridprobe_serve.chat import answering
 from gridprobe_serve.errors import LOG, ApiError, Json, as_api_error, error_response, log_line, scrubbed
 from gridprobe_serve.middleware import AccessRules, SecurityMiddleware
 from gridprobe_serve.service import VideoService
@@ -54,7 +55,7 @@ def make_app(
     app.state.metrics = Metrics(service)
     app.state.names = ("gridprobe", *(name for name in dict.fromkeys(names) if name != "gridprobe"))
     app.state.started = time.time()
-    for router in (chat.router, routes.router, routes.page_router, *pages):
+    for router in (answering.router, routes.router, routes.page_router, *pages):
         app.include_router(router)
     _add_operators(app)
     _add_errors(app)

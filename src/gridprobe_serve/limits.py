@@ -38,6 +38,8 @@ class ServerLimits:
     """Requests for pictures that are decoded at the same time; as many as `queue` may wait."""
     merged: int = 64
     """Requests in one call of a model."""
+    max_videos: int = 16
+    """Videos of a chat."""
     max_pictures: int = 2048
     """Pictures of a request."""
     max_side: int = 2048

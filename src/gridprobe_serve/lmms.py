@@ -15,7 +15,8 @@ from gridprobe._util import report
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.errors import Attempt, GridProbeError, ModelError, UsageError
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 
 try:

@@ -41,7 +41,10 @@ WRONG_KEYS, WRONG_SECONDS = 20, 60.0
 OWN_NETWORKS = ("127.0.0.1", "::/64")
 MOST_NETWORKS = 4096
 """Addresses whose wrong keys are counted; the one that was quiet for longest makes room for another."""
-ASKING = frozenset({"/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions", "/v1/chat/completions"})
+ASKING = frozenset(
+    f"/v1/{name}"
+    for name in ("gridprobe/ask", "gridprobe/jobs", "gridprobe/sessions", "chat/completions", "responses", "messages")
+)
 """Routes that queue a job; while the queue is full they are refused before anything is read."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
 HEADERS = {
@@ -153,8 +156,8 @@ class AccessRules:
 
 
 def _sent_key(headers: Headers) -> str:
-    """The key of a request, as a token or as the password of a browser; empty if it has none."""
-    kind, _, value = headers.get("authorization", "").partition(" ")
+    """The key of a request: a token, the password of a browser, or as Anthropic's clients send it; "" for none."""
+    kind, _, value = headers.get("authorization", f"Bearer {headers.get('x-api-key', '')}").partition(" ")
     if kind.lower() == "basic":
         try:
             value = base64.b64decode(value.strip(), validate=True).decode("utf-8", "replace").partition(":")[2]

@@ -130,19 +130,13 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Pixels = Annotated[int, Field(ge=1, le=1 << 26)]
 
 
-WITHOUT_INFLUENCE = (
-    *("temperature", "top_p", "seed", "max_tokens", "max_completion_tokens"),
-    *("frequency_penalty", "presence_penalty", "stop", "metadata"),
-)
-
-
 class GridProbeBody(SettingsBody):
     """Our own part of a request (`extra_body` of the openai client)."""
 
     options: Options | None = None
-    map: bool = False
-    content: Literal["label", "text", "both"] = Field(
-        default="label", description="what the message says of a chosen option"
+    map: bool | None = Field(default=None, description="as for `ask`; by default if times are said and it is cheap")
+    content: Literal["sentence", "label", "text", "both"] | None = Field(
+        default=None, description="what the message says; a sentence with times, or a label if `logprobs` are wanted"
     )
 
 
@@ -173,29 +167,29 @@ class ProcessorKwargs(Strict):
     do_sample_frames: bool | None = None
 
 
+Stop = Annotated[str, Field(max_length=200)]
+OF_TEXT = "for a turn without a video"
+
+
 class MessageBody(BaseModel):
     """A message; its parts are checked one by one, since clients write them in many ways."""
 
-    model_config = ConfigDict(extra="forbid")
-    role: Literal["system", "developer", "user", "assistant"]
+    model_config = ConfigDict(extra="allow")
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | Annotated[list[dict[str, Any]], Field(max_length=10_000)] | None = None
-    name: str | None = None
-    refusal: Any = None
 
 
 class StreamOptions(BaseModel):
     """What a stream has besides the answer."""
 
-    model_config = ConfigDict(extra="forbid")
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None
 
 
 class ChatBody(BaseModel):
-    """A chat completion. Fields that cannot be honoured are refused; those without influence lead to a warning."""
+    """A chat completion. Any other field is ignored, and named in `gridprobe.warnings` of the reply."""
 
     model_config = ConfigDict(
-        extra="forbid",
+        extra="allow",
         json_schema_extra={
             "examples": [
                 {
@@ -216,7 +210,7 @@ class ChatBody(BaseModel):
     )
     model: str = Field(max_length=500, description="`gridprobe`, or a name of GET /v1/models")
     messages: list[MessageBody] = Field(
-        min_length=1, max_length=1000, description="the video in any of them, and the question in the last"
+        min_length=1, max_length=1000, description="videos in any of them, and the question in the last"
     )
     gridprobe: GridProbeBody = GridProbeBody()
     media_io_kwargs: MediaKwargs = MediaKwargs()
@@ -227,21 +221,22 @@ class ChatBody(BaseModel):
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     user: User = None
     n: Literal[1] | None = None
-    tools: Annotated[list[Any], Field(max_length=0)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
-    response_format: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
-    store: Literal[False] | None = None
-    temperature: FiniteFloat | None = None
-    top_p: FiniteFloat | None = None
-    seed: int | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
+    response_format: dict[str, Any] | None = Field(
+        default=None, description="`json_object` or `json_schema`: answer, start, end and confidence"
+    )
+    max_tokens: int | None = Field(default=None, ge=1, description="1 asks for a letter")
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    frequency_penalty: FiniteFloat | None = None
-    presence_penalty: FiniteFloat | None = None
-    stop: str | list[str] | None = None
+    temperature: Annotated[FiniteFloat, Field(ge=0)] | None = Field(default=None, description=OF_TEXT)
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = Field(default=None, description=OF_TEXT)
+    stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = Field(default=None, description=OF_TEXT)
 
-    def without_influence(self) -> list[str]:
-        """Warnings about fields that do not change the answer."""
-        names = [name for name in WITHOUT_INFLUENCE if getattr(self, name) is not None]
-        return [f"{name} does not change the answers of this server" for name in names]
+    @property
+    def most_tokens(self) -> int | None:
+        """The most tokens of the reply."""
+        return min((each for each in (self.max_tokens, self.max_completion_tokens) if each), default=None)
+
+    def unknown(self) -> list[str]:
+        """Fields that were not read, of the body and of its messages."""
+        messages = {name: value for message in self.messages for name, value in (message.model_extra or {}).items()}
+        named = [*(self.model_extra or {}).items(), *((f"{name} of a message", messages[name]) for name in messages)]
+        return [name for name, value in named if value is not None]

@@ -22,9 +22,11 @@ from gridprobe.concurrency import Batcher
 from gridprobe.errors import GridProbeError
 from gridprobe.importance import Grid
 from gridprobe.limits import LIMITS, learn_from
-from gridprobe.models import Model, Posterior
-from gridprobe.options import Options, Plan
+from gridprobe.models import Model, Posterior, Request
+from gridprobe.models.base import SamplingParams, generate
+from gridprobe.options import Options
 from gridprobe.options import settings as all_settings
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words
@@ -36,6 +38,12 @@ from gridprobe_serve.jobs import Job, Jobs, Journal
 from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.sources import Fetcher, MediaSource, Sources
 from gridprobe_serve.store import AllowedFolders, MediaStore
+
+HELP = (
+    "I answer questions about videos. Attach a video or name one that this server has, ask about it, "
+    "and I say what it shows and when."
+)
+"""What is said in a chat without a video by a model that does not chat."""
 
 # Video sessions: a video is opened and decoded once and asked many times; bounded by bytes, number and age.
 
@@ -292,6 +300,16 @@ class VideoService:
         """Identities of the models, without paths and addresses."""
         return tuple(scrubbed(each.identity) for each in (self._model, self._answerer) if each)
 
+    @property
+    def converses(self) -> bool:
+        """Whether the model that answers reads more than questions about videos; the embedded one knows no words."""
+        return not (self._answerer or self._model).identity.startswith("embedded")
+
+    @property
+    def maps_cheaply(self) -> bool:
+        """Whether a map of an overview takes little, so that a chat can say times."""
+        return self._model.capabilities.attention_map
+
     def drain(self) -> None:
         """Refuse new questions and finish the others, as far as the time of grace allows; results can still be read."""
         self.jobs.drain(self.limits.grace)
@@ -379,9 +397,29 @@ class VideoService:
                 "session": video.id,
                 "answer": public.to_dict(),
                 "sentence": AnswerView(public).sentence,
+                "brief": brief_of(AnswerView(public)),
                 "times": list(public.pool.times),
                 "view": view_of(public),
             }
+
+    def write(self, prompt: str, params: SamplingParams, user: str) -> Job:
+        """Queue a text about no video, by the model that answers."""
+        return self.jobs.submit(lambda job: self._written(job, prompt, params), user)
+
+    def _written(self, job: Job, prompt: str, params: SamplingParams) -> dict[str, Any]:
+        """A text of the model; help if it writes none, or only words of gridworld."""
+        model = self._answerer or self._model
+        if not (model.capabilities.generates and self.converses):
+            return {"job": job.id, "text": HELP, "tokens": 0, "prompt_tokens": 0, "finished": True, "warnings": []}
+        ((written,),) = generate(model, [Request(prompt)], params)
+        return {
+            "job": job.id,
+            "text": written.text or HELP,
+            "tokens": written.tokens,
+            "prompt_tokens": max(0, written.cost.tokens - written.tokens),
+            "finished": written.finished,
+            "warnings": [scrubbed(note) for note in written.notes],
+        }
 
     def _learn(self, answer: Answer) -> None:
         """Keep how fast the models are, from the first answers that were computed anew and not written."""
@@ -543,6 +581,16 @@ def view_of(answer: Answer) -> dict[str, Any]:
         ],
         "others": view.folded_words,
     }
+
+
+def brief_of(view: AnswerView) -> dict[str, Any]:
+    """An answer as a chat gives it: a sentence such as "Rome (2:40–2:44)", and the stretch that matters most."""
+    spans = [] if view.answer.kind == "not said" else view.main_spans
+    times, doubt = ", ".join(span.words for span in spans), view.doubt
+    main = max(spans, key=lambda span: max((view.levels or ())[i] for i in span.indices), default=None)
+    sentence = f"{view.text} ({times})" if times else view.text
+    span = {"start": main and main.start, "end": main and main.end}
+    return {"sentence": f"{sentence}; {doubt}" if doubt else sentence, **span}
 
 
 def jpeg(pixels: Any, side: int) -> bytes:

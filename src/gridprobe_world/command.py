@@ -1,5 +1,6 @@
 """gridprobe demo: run the method on generated videos."""
 
+import json
 import shlex
 import time
 from collections.abc import Sequence
@@ -13,14 +14,27 @@ from rich.text import Text
 
 from gridprobe._util import printable
 from gridprobe.answer import Answer
-from gridprobe.cli.console import debug_option, progress, quiet_option, speaks_unicode, stdout
+from gridprobe.cli.console import (
+    announce_saved,
+    debug_option,
+    notice,
+    print_rows,
+    progress,
+    quiet_option,
+    speaks_unicode,
+    stdout,
+)
 from gridprobe.cli.help import Verb
+from gridprobe.cli.options import models_of
 from gridprobe.errors import UsageError
 from gridprobe.models import load_model
+from gridprobe.models.profile import write_profile
+from gridprobe.models.wrappers import chunked
 from gridprobe.report.terminal import Terminal, headline, map_lines, shows_colour, timeline_lines
 from gridprobe.report.view import AnswerView
 from gridprobe_world import demo as gridprobe_demo
 from gridprobe_world.demo import WAYS, DemoRow
+from gridprobe_world.profiling import Profiler, steps_of, wording_for
 from gridprobe_world.world import COLOURS, SHAPES
 
 NOTICE = """\
@@ -112,6 +126,36 @@ def _command(video: Path, row: DemoRow) -> str:
         *(word for option in question.options for word in ("-o", option)),
     ]
     return printable(shlex.join([*words, "--preset", gridprobe_demo.PRESET]))
+
+
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe profile ./checkpoint",
+        "gridprobe profile http://localhost:8000/v1#NAME --json",
+    ),
+)
+@click.argument("name", metavar="MODEL")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep it in this file instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON.")
+@click.option("--device", default="auto", show_default=True, metavar="NAME", help="auto, cpu, cuda or cuda:N.")
+@click.option("--load", multiple=True, metavar="NAME=VALUE", help="Such as dtype=bfloat16 or quantization=4bit.")
+@quiet_option
+@debug_option
+def profile(name: str, out: Path | None, as_json: bool, device: str, load: tuple[str, ...]) -> None:
+    """Measure what MODEL can do: questions about drawn frames whose answers, places and times are known."""
+    model = models_of({"load": load, "device": device, "answer_model": None}, model=name)[0].load()
+    profiler = Profiler(chunked(model), wording_for(model))
+    with progress():
+        seconds = profiler.seconds_of_overview()
+        notice(f"gridprobe: one look over 144 frames takes {seconds:.1f} s, so this takes about {60 * seconds:.0f} s")
+        measured = profiler.measure()
+    file = write_profile(measured, out)
+    if as_json:
+        print(json.dumps(measured.to_dict(), allow_nan=False))
+        return
+    print_rows([(Text(label), [Text(value)]) for label, value in steps_of(measured)])
+    announce_saved("profile", file)
 
 
 def _make(folder: Path) -> None:

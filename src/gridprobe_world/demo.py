@@ -13,7 +13,8 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.models import Model
 from gridprobe.models.wrappers import CachedModel
-from gridprobe.options import PRESETS, Plan
+from gridprobe.options import PRESETS
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.selectors import All, AllSmall
 from gridprobe.video import FrameSize

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from gridprobe.models.base import (
     posteriors,
 )
 from gridprobe.models.local import checkpoint
+from gridprobe.models.profile import Profile, read_profile
 from gridprobe.open_ended import remembered
 from gridprobe.question import OR_NOT_SHOWN, SHORT, Question
 from gridprobe_world.world import BACKGROUNDS, COLOURS, DIGITS, NOT_SHOWN, PATTERNS, SHAPES, TIMES
@@ -81,8 +82,9 @@ def _changed(folder: Path, released: dict[str, str]) -> list[Path]:
 
 WEIGHTS = SHIPPED
 SIZES = ("micro", "nano")
-FRAMES = 144
-"""The most frames of a sequence they were trained on; of four times as many they understand next to nothing."""
+FRAMES = 168
+"""The most frames of a sequence: 144, as they were trained on, and 24 close-ups. Of four times as many they understand
+next to nothing."""
 TRAINED = ("default", "paper")
 """The prompt templates they were trained with."""
 WORDS_FILE = "vocabulary.json"
@@ -162,8 +164,14 @@ class Embedded:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The engine's, for as many frames as it was trained on."""
-        return replace(self.engine.capabilities, context_frames=FRAMES)
+        """The engine's, for as many frames as it was trained on, with the profile that it was shipped with."""
+        return replace(self.engine.capabilities, context_frames=FRAMES, profile=self.profile)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """What was measured on it before it was shipped, whatever its dtype."""
+        file = SHIPPED / f"{self.name.partition(':')[2]}-profile.json"
+        return replace(read_profile(file), model=self.identity) if file.is_file() else None
 
     def run(self, requests: Sequence[Request]) -> list[Response]:
         """Answer the requests; one with unknown words is refused or gets a note."""

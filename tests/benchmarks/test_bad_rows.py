@@ -15,6 +15,8 @@ from gridprobe_eval.benchmarks import load_benchmark
 from gridprobe_eval.folder import status
 from gridprobe_eval.reader import read_items
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 GOOD = {"id": "good", "video": "v0", "question": "Is it <good>?", "options": ["yes", "no"], "answer": "A"}
 LONG = "9" * 5000
 

@@ -9,8 +9,11 @@ from click.testing import CliRunner, Result
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.options import PRESETS, Options, Plan
+from gridprobe.options import PRESETS, Options
+from gridprobe.plan import Plan
 from videos import numbered_video
+
+pytestmark = pytest.mark.usefixtures("decode_here")
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +144,7 @@ def test_people_see_how_the_answer_was_reached(clip: Path, tiny_checkpoint: Path
 
 
 def test_eval_takes_the_same_options(data: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    asked = ("eval", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3)
+    asked = ("eval", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3, "--workers", 0)
     options = {
         "plain": (),
         "given": ("--effort", "full", "--set", "probes=fresh", "--set", "rotations=2"),

@@ -22,6 +22,8 @@ from gridprobe_eval.runner import Agreement, calibrate, draw
 from toy_runs import make_video, toy_benchmark, toy_setup
 from ways import OURS
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -26,6 +26,8 @@ from gridprobe_world.questions import PART_FAMILIES, ask_about, ask_part
 from gridprobe_world.world import TEST_SEEDS, generate
 from videos import numbered_video
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 KNOWN = ("What colour is the circle?", "-o", "red", "-o", "blue")
 STRANGE = ("What colour is the dog?", "-o", "red", "-o", "blue")
 demo_module = importlib.import_module("gridprobe_world.command")  # the package's attribute of that name is the command

@@ -15,6 +15,8 @@ from gridprobe.registry import COMMANDS as VERBS
 from gridprobe_world import demo as gridprobe_demo
 from videos import numbered_video
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 ENCODINGS = ("cp1252", "ascii", "utf-8")
 IN_TURN = ["cp1252", pytest.param("ascii", marks=pytest.mark.release), "utf-8"]
 ODD = "Łódź – 2×☃ 東京?"

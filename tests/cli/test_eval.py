@@ -15,6 +15,8 @@ from gridprobe_eval import summary
 from videos import numbered_video
 from waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -11,7 +11,7 @@ import gridprobe as gp
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models.local import checkpoint
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.report.html import check_writable
 from gridprobe_eval.benchmarks import load_benchmark
 from videos import numbered_video

@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 import toy_runs
 from gridprobe.cli import cli
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 QUESTION = {"question": "Is it green?", "options": ["yes", "no"]}
 OUTSIDE, MALFORMED, MISSING = {**QUESTION, "video": "../v.mp4"}, "{", {**QUESTION, "video": "nowhere.mp4"}
 

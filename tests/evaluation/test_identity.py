@@ -15,6 +15,8 @@ from gridprobe_eval.benchmarks import Benchmark
 from gridprobe_eval.tasks import BLOCK, identity_of
 from toy_runs import make_video, toy_benchmark
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Benchmark:

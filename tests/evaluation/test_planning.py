@@ -21,6 +21,8 @@ from toy_runs import toy_benchmark
 from videos import numbered_video
 from ways import PUBLISHED
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 SETTINGS = Options(k=3)
 
 

@@ -21,6 +21,8 @@ from gridprobe_eval.folder import status
 from gridprobe_eval.reader import read_run
 from toy_runs import here, lines, toy_benchmark
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 Row = dict[str, Any]
 Own = Callable[[list[Row]], Benchmark]
 ROWS: list[Row] = [

@@ -25,6 +25,8 @@ from gridprobe_eval.benchmarks import Benchmark
 from gridprobe_eval.folder import status
 from toy_runs import has_lines, here, ids, kill_when, lines, toy_benchmark
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 
 @pytest.fixture(autouse=True)
 def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from gridprobe_eval import Choice, Shard, run
 from gridprobe_eval.folder import status
 from toy_runs import toy_benchmark
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 
 def test_e24_a_record_that_is_being_written_is_no_damage_and_status_changes_nothing(tmp_path: Path) -> None:
     run(toy_benchmark(tmp_path / "data"), tmp_path / "run", setup=toy_runs.toy_setup(toy_runs.model()))

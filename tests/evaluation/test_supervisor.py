@@ -19,6 +19,8 @@ from gridprobe_eval.supervisor import LAST_SECONDS, ProcessPool, Supervisor, Tas
 from gridprobe_eval.tasks import Method, Shard, Task, tasks_of
 from gridprobe_eval.worker import WorkerJob, WorkerMessage
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 
 class FakePool:
     """Workers that say what a script says. A step of it is a message, or seconds in which nobody says anything."""

@@ -17,6 +17,8 @@ from gridprobe_eval.supervisor import TaskQueue
 from gridprobe_eval.tasks import Account, Task, Totals
 from toy_runs import evaluation, model, toy_benchmark
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 
 def tokens(folder: Path) -> int:
     return sum(record["cost"]["tokens"] for record in read_records(folder).best.values())

@@ -19,6 +19,8 @@ from gridprobe_serve.lmms import GridProbeChat, GridProbeSimple, Harness, Harnes
 from toy_runs import make_video
 from videos_of_arrays import gray_pool
 
+pytestmark = pytest.mark.usefixtures("decode_here")
+
 PROMPT = "Which city comes first?\nA. Oslo\nB. Rome\nAnswer with the letter."
 
 

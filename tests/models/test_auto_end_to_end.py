@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import gridprobe as gp
-from auto_checkpoints import TINY, new_enough
+from auto_checkpoints import TINY, new_enough, usual_of
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models import Choose, FrameGroup, Model, Request, View, choose
@@ -24,7 +24,7 @@ ITEM = items(1)[0]
 POOL = pool_of(ITEM, cells=16, size=64)
 
 
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", usual_of(TINY))
 def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[str], Model]) -> None:
     question, model = ITEM.asked.question, auto_model(family)
 
@@ -36,6 +36,17 @@ def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[st
     assert answer.cost.overview.calls == 1 and answer.cost.probe.calls == 1 and answer.cost.focus.calls == 1
     assert answer.cost.focus.visual_tokens > 0 < answer.cost.overview.flops
     assert answer.models[1] == model.identity
+
+
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_a_focused_pass_goes_on_from_the_overview(family: str, auto_model: Callable[[str], Model]) -> None:
+    model = auto_model(family)
+
+    answer = gp.ask(POOL, ITEM.asked.question, model=model, k=4, frames=3, effort="full", context="overview")
+
+    focus = answer.cost.focus
+    assert answer.reached.by == "focus" and answer.shown_native == 3
+    assert 0 < focus.flops_computed <= focus.flops and focus.flops_reused > 0
 
 
 @pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm", "qwen2_5_vl"])

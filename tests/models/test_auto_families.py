@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import gridprobe
-from auto_checkpoints import LLAVA_TURN, TINY, new_enough
+from auto_checkpoints import LLAVA_TURN, TINY, new_enough, usual_of
 from gridprobe.cli.doctor import _probe
 from gridprobe.models import Choose, FrameGroup, Model, Request, Timestamps, View, choose, cost_model_of, load_model
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
@@ -32,7 +32,7 @@ TIMES = (0.0, 12.25, 3600.5)
 POOL = FramePool(FRAMES, TIMES, source="noise")
 CASES: dict[str, Timestamps] = {"timed": "true", "untimed": "none"}
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
-each_family = pytest.mark.parametrize("family", TINY)
+each_family = pytest.mark.parametrize("family", usual_of(TINY))
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_there_is_a_tiny_checkpoint_of_every_family() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@each_family
+@pytest.mark.parametrize("family", TINY)
 def test_ids_and_letters_equal_transformers(
     model: Auto, family: str, case: str, reference: dict[str, np.ndarray]
 ) -> None:
@@ -164,7 +164,10 @@ def test_the_gauge_knows_the_cost_without_the_weights(
     for request in requests():
         assert gauge.cost(request) == model.cost(request)
     assert gauge.exact
-    for name in ("kv_reuse", "masks_frames", "attention_map", "generates", "frame_multiple", "tokens_per_image"):
+    for name in (
+        *("kv_reuse", "masks_frames", "attention_map", "close_ups"),
+        *("generates", "frame_multiple", "tokens_per_image"),
+    ):
         assert getattr(gauge.capabilities, name) == getattr(model.capabilities, name), name
     assert (gauge.capabilities.weight_bytes or 0) > 1e5 and gauge.capabilities.pass_bytes > 0
 

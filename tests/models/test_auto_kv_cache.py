@@ -13,19 +13,20 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForImageTextToText
 
 import gridprobe as gp
-from auto_checkpoints import TINY, new_enough
+from auto_checkpoints import TINY, new_enough, usual_of
 from gridprobe.errors import UsageError
 from gridprobe.models import Choose, Model, Posterior, Request, SamplingParams, choose, generate, load_model
 from gridprobe.models.local.layout import PreparedRequest
+from gridprobe.models.transformers.attention import Watch
 from gridprobe.models.transformers.engine import Auto
 from gridprobe.selectors import GridProbe
 from gridprobe.selectors.gridprobe import NO_ATTENTION
 from scoring import noise_pool, shown
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
-each_family = pytest.mark.parametrize("family", TINY)
+each_family = pytest.mark.parametrize("family", usual_of(TINY))
 MIXING = ("qwen3_5", "minicpmv4_6")
-each_softmax_family = pytest.mark.parametrize("family", [family for family in TINY if family not in MIXING])
+each_softmax_family = pytest.mark.parametrize("family", usual_of(family for family in TINY if family not in MIXING))
 LABELS = ("A", "B", "C")
 QUESTIONS = ("Question: what?\nA. x\nB. y\nC. z", "Question: which of them is the other way round?\nA. x\nB. y\nC. z")
 POOL = noise_pool(5, width=96, height=64)
@@ -89,25 +90,30 @@ def test_the_map_is_the_attention_of_transformers(model: Auto, family: str, auto
     weights = [each for each in weights if each is not None]
     by_layer = dict(zip(range(len(kinds)) if len(weights) == len(kinds) else full, weights, strict=True))
     layers = [number for number in full if number < len(kinds) - 1] or full
-    expected = [
-        np.mean(
-            [
-                by_layer[layer][0, :, job.layout.prefix :, : job.layout.prefix][..., job.layout.owners == unit]
-                .sum(-1)
-                .amax(-1)
-                .numpy()
-                for layer in layers
-            ]
-        )
-        for unit in range(len(POOL))
-    ]
+    looks = [by_layer[layer][0, :, job.layout.prefix :, : job.layout.prefix] for layer in layers]
+    expected = np.stack(
+        [
+            np.concatenate([look[..., job.layout.owners == unit].sum(-1).amax(-1).numpy() for look in looks])
+            for unit in range(len(POOL))
+        ],
+        axis=1,
+    )
 
     answer = choose(model, [request])[0]
 
-    assert answer.attention == pytest.approx(expected, abs=1e-4)
+    assert answer.heads is not None and answer.heads.shape == expected.shape and len(expected) == 2 * len(layers)
+    assert answer.heads == pytest.approx(expected, abs=1e-4)
+    assert answer.attention == pytest.approx(expected.mean(0), abs=1e-4)
     assert answer.logprobs == pytest.approx(choose(model, [about()])[0].logprobs, abs=1e-4)
     together = choose(model, [request, replace(request, prompt=QUESTIONS[1]), about()])
-    assert together[0].attention == pytest.approx(expected, abs=1e-4) and together[2].attention is None
+    assert together[0].heads == pytest.approx(expected, abs=1e-4) and together[2].heads is None
+
+
+def test_heads_of_layers_with_other_numbers_of_them_stand_in_the_order_of_layers() -> None:
+    watch = Watch(torch.zeros(4, dtype=torch.long), 3, torch.tensor([2]), frozenset({1, 3}))
+    watch.most = {3: torch.full((1, 4, 3), 0.3), 1: torch.full((1, 2, 3), 0.1)}
+
+    assert watch.heads[0, :, 0].tolist() == pytest.approx([0.1] * 2 + [0.3] * 4)
 
 
 @each_family

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auto_checkpoints import TINY, new_enough
+from auto_checkpoints import TINY, USUAL, new_enough
 from fake_server import Fake, Open, as_request, spoken_by, written_by
 from gridprobe import MockModel
 from gridprobe.errors import UsageError
@@ -55,7 +55,10 @@ def several(packing: Packing = "single") -> Request:
 NOTHING = Request(PROMPT, Choose(("A", "B", "C")))
 
 
-PARAMETERS = [pytest.param(name, marks=new_enough if name in TINY else ()) for name in ("scripted", *MODELS, *FAMILIES)]
+PARAMETERS = [
+    pytest.param(name, marks=[new_enough, *([] if name in USUAL else [pytest.mark.release])] if name in TINY else ())
+    for name in ("scripted", *MODELS, *FAMILIES)
+]
 
 
 @pytest.fixture(params=PARAMETERS)

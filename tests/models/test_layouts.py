@@ -1,5 +1,6 @@
 """Layouts: the half of a prompt that shows the frames is laid out once; what comes out is the same as without that."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,14 @@ def test_a_known_half_changes_nothing(tiny_model: Qwen3VL) -> None:
 
 def test_frames_are_laid_out_once_for_many_questions(tiny_model: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
     known, made = layouts_of(tiny_model), list[Request]()
-    lay_out = known._laid_out
-    monkeypatch.setattr(known, "_laid_out", lambda asked, sizes: made.append(asked) or lay_out(asked, sizes))  # type: ignore[func-returns-value]
+    lay_out = known._frames
+
+    def counted(asked: Request, sizes: Sequence[tuple[int, int]], numbers: range) -> list[str | list[int]]:
+        if numbers:
+            made.append(asked)
+        return lay_out(asked, sizes, numbers)
+
+    monkeypatch.setattr(known, "_frames", counted)
     for number in range(5):
         known.of(request(pool(), prompt=f"Question {number}?"))
     assert len(made) == 1

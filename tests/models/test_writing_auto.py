@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from auto_checkpoints import TINY, new_enough
+from auto_checkpoints import TINY, new_enough, usual_of
 from gridprobe.errors import UsageError
 from gridprobe.models import FrameGroup, Model, Request, View, cost_model_of, generate
 from gridprobe.models.base import SamplingParams
@@ -25,7 +25,7 @@ POOL = FramePool(PIXELS, (0.0, 12.25, 3600.5), source="noise")
 LIMIT = 12
 DRAWN = SamplingParams(limit=5, temperature=0.9, samples=3, seed=3)
 WRITERS = [family for family in TINY if FAMILY[family].writes]
-each_writer = pytest.mark.parametrize("family", WRITERS)
+each_writer = pytest.mark.parametrize("family", usual_of(WRITERS))
 
 
 def requests() -> list[Request]:

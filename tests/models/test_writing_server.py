@@ -167,7 +167,7 @@ def test_it_writes_and_needs_labels_to_score(open_server: Open) -> None:
 
     assert server.capabilities.generates and gauged.capabilities.generates
     for refused in (asked(visible_frames=(0,)), asked(attention=True)):
-        with pytest.raises(UsageError, match="cannot be questioned about its memory of frames"):
+        with pytest.raises(UsageError, match="does not keep the KV cache of frames"):
             generate(server, [refused], GREEDY)
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):
         choose(server, [asked()])

@@ -147,7 +147,7 @@ def test_measured_and_planned_stand_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sides", [[12], [6, 8, 12, 16, 24, 32], [10, 11, 12, 13, 14], [2, 64]])
-@pytest.mark.parametrize("width", [60.0, 80.0, 170.0])
+@pytest.mark.parametrize("width", [60.0, *(pytest.param(each, marks=pytest.mark.release) for each in (80.0, 170.0))])
 def test_no_text_is_cut_off_or_covered(sides: list[int], width: float, tmp_path: Path) -> None:
     paths = [run(tmp_path / f"a-rather-long-name-{k}", k=k, tflops=float(k)) for k in sides]
     curves = measured(read_runs(paths), convention="tflops")

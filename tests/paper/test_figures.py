@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", ["compute", "skew", "regime"])
-@pytest.mark.parametrize("form", ["svg", "png"])
+@pytest.mark.parametrize("form", ["svg", pytest.param("png", marks=pytest.mark.release)])
 def test_every_kind_is_drawn_in_both_formats_the_same_every_time(
     kind: str, form: str, runs: list[Path], tmp_path: Path
 ) -> None:

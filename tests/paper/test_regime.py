@@ -131,7 +131,7 @@ def test_kept_frames_are_pictures_of_the_video(tmp_path: Path) -> None:
 LONG = "Which of the persons who cross the square, one after another, says $x^2$ about the clock_tower? "
 
 
-@pytest.mark.parametrize("width", [60.0, 80.0, 170.0])
+@pytest.mark.parametrize("width", [60.0, *(pytest.param(each, marks=pytest.mark.release) for each in (80.0, 170.0))])
 def test_no_text_is_cut_off_or_covered(tmp_path: Path, width: float) -> None:
     items = [
         item("v1-a", question=LONG * 20, options=[LONG, "x" * 300, "$\\frac{", "é" * 40], video="", answer="B"),

@@ -70,7 +70,7 @@ def test_the_axes_are_named_with_both_runs(runs: list[Run]) -> None:
     assert "questions about 100 videos" in words(figure)
 
 
-@pytest.mark.parametrize("width", [60.0, 80.0, 170.0])
+@pytest.mark.parametrize("width", [60.0, *(pytest.param(each, marks=pytest.mark.release) for each in (80.0, 170.0))])
 def test_no_text_is_cut_off_or_covered(runs: list[Run], width: float) -> None:
     found = skew_data(runs)
     named = SkewData(**{**vars(found), "mapped": "a-run-with-a-very-long-name-" * 4, "whole": "a$b$ and_more^2 "})

@@ -142,13 +142,13 @@ def test_a_map_of_when_computes_little_more_than_the_overview(served: Server, tm
     benchmark = load_benchmark("gridworld", tmp_path, count=1, first=WITH_A_MAP)
     (item,) = benchmark.items
     costs = []
-    for probes in ("attention", "fresh"):
+    for probes in ("when", "fresh"):
         setup = Options.from_preset("default", probes=probes, effort="quick").resolve(model=served)
         assert setup.sampling is not None
         with Session(benchmark.open(item, setup.sampling), setup=setup) as session:
             answer = session.ask(item.question, show_map=True)
         assert answer.selection.evidence is not None
-        assert answer.selection.evidence.kind == ("when" if probes == "attention" else "probes")
+        assert answer.selection.evidence.kind == {"when": "when", "fresh": "probes"}[probes]
         costs.append(answer.cost)
     when, fresh = costs
     print(

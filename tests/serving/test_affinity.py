@@ -46,7 +46,14 @@ def test_all_spellings_of_a_file_belong_together_and_other_files_do_not(tmp_path
     names = ["sub/talk 1.mp4", f"{folder.roots[0]}/sub/talk 1.mp4", f"file://{folder.roots[0]}/sub/talk%201.mp4"]
     found = {affinity_of(ASK, ask(name), folder) for name in names}
     part = {"type": "video_url", "video_url": {"url": names[2]}}
-    assert found == {affinity_of("/v1/chat/completions", chat(part), folder)} and None not in found
+    found |= {affinity_of("/v1/chat/completions", chat(part, {"video_url": "second.mp4"}), folder)}
+    seen = [{"type": "video", "source": {"type": "url", "url": names[1]}}, {"type": "text", "text": "What?"}]
+    body = {"model": "gridprobe", "max_tokens": 9, "messages": [{"role": "user", "content": seen}]}
+    found |= {affinity_of("/v1/messages", json.dumps(body).encode(), folder)}
+    seen = [{"type": "input_video", "video_url": names[0]}, {"type": "input_text", "text": "What?"}]
+    body = {"model": "gridprobe", "input": [{"role": "user", "content": seen}]}
+    found |= {affinity_of("/v1/responses", json.dumps(body).encode(), folder)}
+    assert len(found) == 1 and None not in found
     assert affinity_of(ASK, ask("talk.mp4"), folder) not in found
 
 
@@ -85,6 +92,8 @@ def test_requests_that_will_be_refused_and_those_without_a_video_belong_nowhere(
         (ASK, ask({"a": 1})),
         ("/v1/chat/completions", b"{}"),
         ("/v1/chat/completions", chat({"type": "hologram"})),
+        ("/v1/chat/completions", chat()),
+        ("/v1/responses", b'{"model": "gridprobe", "input": [{"role": "pirate"}]}'),
         ("/v1/models", b""),
     ):
         assert affinity_of(path, body) is None, body

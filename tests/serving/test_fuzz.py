@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from gridprobe_serve.app import make_app
 from gridprobe_serve.middleware import HEADERS, AccessRules
 from gridprobe_serve.service import VideoService
-from serving_kit import as_data, client_of, jpeg, running_service, video_folder
+from serving_kit import CHATS, as_data, client_of, jpeg, running_service, video_folder
 
 VIDEOS = [
     "talk.mp4",
@@ -107,8 +107,9 @@ PART = st.one_of(
     st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3),
 )
 MESSAGE = st.fixed_dictionaries({"role": st.just("user"), "content": st.lists(PART, max_size=4)})
+TURNS = st.lists(MESSAGE, min_size=1, max_size=2)
 CHAT = st.fixed_dictionaries(
-    {"model": st.just("gridprobe"), "messages": st.lists(MESSAGE, min_size=1, max_size=2)},
+    {"model": st.just("gridprobe"), "messages": TURNS, "input": TURNS, "max_tokens": st.just(9)},
     optional={"gridprobe": JSON, "stream": st.booleans(), "logprobs": st.booleans(), "mm_processor_kwargs": JSON},
 )
 
@@ -127,7 +128,7 @@ def requests(draw: st.DrawFn, api: Mapping[str, Any]) -> tuple[str, str, dict[st
     content = route.get("requestBody", {}).get("content", {})
     if "application/json" in content:
         fitting = valid(content["application/json"]["schema"], api["components"]["schemas"])
-        body = draw(st.one_of(fitting, fitting, CHAT if "chat" in path else fitting, JSON))
+        body = draw(st.one_of(fitting, fitting, CHAT if path in CHATS else fitting, JSON))
         more["json_body"] = body
     elif content:
         more["content"] = draw(st.binary(max_size=200))

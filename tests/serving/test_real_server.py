@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import re
 import resource
@@ -25,6 +26,7 @@ from uvicorn.server import ServerState
 
 from gridprobe_serve import running
 from gridprobe_serve.middleware import network_of
+from gridprobe_serve.service import HELP
 from gridprobe_serve.store import PREFIX
 from serving_kit import KEY, as_data, video_folder
 from waiting import wait_until
@@ -101,7 +103,7 @@ def test_the_official_client_streams_and_never_sees_progress_as_a_chunk(server: 
     )
     chunks = list(stream)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert text in ("A", "B") and chunks[-1].choices[0].finish_reason == "stop"
+    assert text.startswith(("red", "blue")) and chunks[-1].choices[0].finish_reason == "stop"
     assert chunks[-1].model_extra["gridprobe"]["parsed_options"]
 
 
@@ -120,6 +122,60 @@ def test_the_official_client_gets_our_errors_as_its_own(server: Running, openai:
         )
     with pytest.raises(module.AuthenticationError):
         openai.with_options(api_key="wrong").models.list()
+
+
+def test_the_official_client_chats_without_a_video(server: Running, openai: Any) -> None:
+    title = [{"role": "user", "content": "### Task:\nGenerate a concise, 3-5 word title for the chat."}]
+    reply = openai.chat.completions.create(model="gridprobe", messages=title, max_tokens=50, tools=[])
+    assert reply.choices[0].message.content == HELP
+    assert openai.models.list().data[0].model_extra["input_modalities"] == ["text", "image", "video"]
+
+
+def test_the_official_client_gets_a_response(server: Running, openai: Any) -> None:
+    parts = [{"type": "input_video", "video_url": video_part(server)["video_url"]["url"]}]
+    asked = {"role": "user", "content": [*parts, {"type": "input_text", "text": QUESTION}]}
+    options = {"gridprobe": {"options": ["red", "blue"], "k": 3}}
+    reply = openai.responses.create(model="gridprobe", input=[asked], instructions="Be brief.", extra_body=options)
+    assert reply.output_text.startswith(("red", "blue")) and reply.status == "completed"
+    assert reply.usage.input_tokens > 0 and reply.model_extra["gridprobe"]["answer"]["confidence"] > 0
+    turns = [asked, *(each.model_dump() for each in reply.output), {"role": "user", "content": QUESTION}]
+    with openai.responses.stream(model="gridprobe", input=turns, extra_body=options) as stream:
+        pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        assert "".join(pieces) == stream.get_final_response().output_text != ""
+    schema = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    form = {"format": {"type": "json_schema", "name": "seen", "schema": schema}}
+    reply = openai.responses.create(model="gridprobe", input=[asked], text=form, extra_body=options)
+    assert json.loads(reply.output_text)["answer"] in ("red", "blue")
+    assert openai.responses.create(model="gridprobe", input="Hello").output_text == HELP
+
+
+@pytest.fixture
+def anthropic(server: Running) -> Any:
+    module = pytest.importorskip("anthropic", reason="the official client is not installed: pip install anthropic")
+    return module.Anthropic(base_url=server.address, api_key=KEY, timeout=600, max_retries=0)
+
+
+def test_the_other_official_client_gets_a_message(server: Running, anthropic: Any) -> None:
+    data = video_part(server)["video_url"]["url"].partition(",")[2]
+    video = {"type": "video", "source": {"type": "base64", "media_type": "video/mp4", "data": data}}
+    asked = {"role": "user", "content": [video, {"type": "text", "text": QUESTION, "cache_control": None}]}
+    body = {"model": "gridprobe", "max_tokens": 100, "system": "Be brief.", "messages": [asked]}
+    options = {"gridprobe": {"options": ["red", "blue"], "k": 3}}
+    reply = anthropic.messages.create(**body, extra_body=options)
+    assert reply.content[0].text.startswith(("red", "blue")) and reply.stop_reason == "end_turn"
+    assert reply.usage.input_tokens > 0 and reply.model_extra["gridprobe"]["answer"]["confidence"] > 0
+    with anthropic.messages.stream(**body, extra_body=options) as stream:
+        assert "".join(stream.text_stream) == stream.get_final_text() == reply.content[0].text
+
+
+def test_the_other_official_client_gets_our_errors_as_its_own(anthropic: Any) -> None:
+    import anthropic as module
+
+    hello = {"role": "user", "content": [{"type": "hologram"}, {"type": "text", "text": "x"}]}
+    with pytest.raises(module.BadRequestError, match="unknown content part 'hologram'"):
+        anthropic.messages.create(model="gridprobe", max_tokens=9, messages=[hello])
+    with pytest.raises(module.AuthenticationError):
+        anthropic.with_options(api_key="wrong").messages.create(model="gridprobe", max_tokens=9, messages=[hello])
 
 
 def test_a_follow_up_is_answered_from_kept_memory(server: Running) -> None:

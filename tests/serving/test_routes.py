@@ -192,7 +192,7 @@ def test_s13_good_and_bad_requests_leave_no_descriptor_session_or_file(folder: P
         for _ in range(3):  # until every pool of threads and processes has what it needs
             with_client(service, mixed, timeout=None)
         before = left()
-        for _ in range(10):
+        for _ in range(4):
             with_client(service, mixed, timeout=None)
         assert left() == before
         assert [each.source.name for each in service.sessions.all()] == ["talk.mp4"]

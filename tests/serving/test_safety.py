@@ -25,7 +25,7 @@ from gridprobe_serve.middleware import HEADERS, MOST_NETWORKS, WRONG_KEYS, WRONG
 from gridprobe_serve.running import rules_for
 from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import PREFIX, AllowedFolders, MediaStore
-from serving_kit import KEY, client_of, running_service, video_folder
+from serving_kit import CHATS, KEY, client_of, running_service, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
 ROUTES = [
@@ -300,7 +300,7 @@ def test_our_own_page_and_a_link_to_us_are_accepted(service: VideoService) -> No
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
 )
 def test_forms_of_other_sites_cannot_post(service: VideoService, kind: str) -> None:
-    for path in ("/v1/gridprobe/ask", "/v1/chat/completions", "/v1/gridprobe/uploads"):
+    for path in ("/v1/gridprobe/ask", *CHATS, "/v1/gridprobe/uploads"):
         reply = ask(service, "POST", path, content=b'{"video": "talk.mp4"}', headers={"Content-Type": kind})
         assert reply.status_code == 415
 
@@ -444,7 +444,7 @@ def test_s05_many_values_and_forms_are_refused_unparsed(service: VideoService, m
         (part * 1000 + b"--x--\r\n", "multipart/form-data; boundary=x", 415),
         (b"a=1&" * 10_000, "application/x-www-form-urlencoded", 415),
     ):
-        for path in ("/v1/gridprobe/ask", "/v1/chat/completions"):
+        for path in ("/v1/gridprobe/ask", *CHATS):
             reply = ask(service, "POST", path, content=body, headers={"Content-Type": kind})
             assert reply.status_code == status, (kind, reply.text)
 
@@ -456,7 +456,7 @@ def test_s05_many_values_and_forms_are_refused_unparsed(service: VideoService, m
     b'{"video": 1e999, "question": []}',
 ])  # fmt: skip
 def test_bodies_that_are_no_requests_are_400(service: VideoService, body: bytes) -> None:
-    for path in ("/v1/gridprobe/ask", "/v1/chat/completions"):
+    for path in ("/v1/gridprobe/ask", *CHATS):
         reply = ask(service, "POST", path, content=body, headers={"Content-Type": "application/json"})
         assert reply.status_code in (400, 403), reply.text
         assert reply.json()["error"]["message"]

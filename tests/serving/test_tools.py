@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from PIL import Image
 
+from fake_server import Fake, serving
 from gridprobe.errors import TooLarge
 from gridprobe.options import settings
 from gridprobe_serve.app import make_app
@@ -226,8 +228,10 @@ def test_over_http_with_a_key(folder: Path) -> None:
     from mcp.client.streamable_http import streamable_http_client
 
     environment = {**os.environ, **ENVIRONMENT, "GRIDPROBE_KEY": KEY}
-    command = [*COMMAND, "--root", str(folder), "--http", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with ExitStack() as stack:
+        model = stack.enter_context(serving(Fake()))
+        command = [*COMMAND[:4], "--model", model, "--root", str(folder), "--http", "--port", "0"]
+        process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment))
         try:
             assert process.stderr is not None
             address = next(match[1] for line in process.stderr if (match := re.search(r"tools at (\S+)", line)))

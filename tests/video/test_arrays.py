@@ -1,7 +1,5 @@
 """Frames that were never in a file."""
 
-import asyncio
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -116,7 +114,7 @@ def test_frames_as_a_programmer_has_them(kind: str) -> None:
     model, times = gp.MockModel(lambda request: {"A": 1.0, "B": 0.1}), [float(3 * i) for i in range(9)]
 
     plain = gp.ask(frames, "Where?", options=["a", "b"], model=model, k=3)
-    timed = asyncio.run(gp.aask(frames, "Where?", options=["a", "b"], model=model, k=3, times=times))
+    timed = gp.ask(frames, "Where?", options=["a", "b"], model=model, k=3, times=times)
 
     assert np.array_equal(plain.pool.pixels, FRAMES) and plain.pool.times == tuple(range(9))
     assert timed.pool.times == tuple(times) and timed.choice == plain.choice == "A"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from gridprobe._util import parse_json, printable
+from gridprobe._util import parse_json, printable, watching
 from gridprobe.answer import Answer
 from gridprobe.ask import ask_many
 from gridprobe.cli.console import (
@@ -36,7 +36,7 @@ from gridprobe.cli.options import (
 from gridprobe.errors import DataError, GridProbeError, UsageError
 from gridprobe.limits import as_flag, learn_from
 from gridprobe.models import Model
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report
@@ -178,8 +178,11 @@ def _answers_and_errors(
 ) -> tuple[list[Answer], list[GridProbeError]]:
     """What comes of all questions about all videos. With several videos it is printed as it comes."""
     several, as_json = len(videos) > 1, arguments["as_json"]
-    loaded = plan.loaded()
+    with watching(_say_profiled):
+        loaded = plan.loaded()
     introduce(loaded.model, loaded.answerer)
+    if loaded.profile == "auto" and loaded.overview is not None:
+        notice(f"gridprobe: cautious settings are used; to measure better ones: gridprobe profile {arguments['model']}")
     answers: list[Answer] = []
     errors: list[GridProbeError] = []
     show_map = not as_json or any(arguments[name] for name in OUTPUTS)
@@ -198,6 +201,11 @@ def _answers_and_errors(
         if not several or arguments["report"]:  # an answer holds its frames
             answers.append(outcome)
     return answers, errors
+
+
+def _say_profiled(stage: str, result: Any) -> None:
+    if stage == "profile":
+        notice(f"gridprobe: this model was measured, once: {result}; --profile off declines")
 
 
 def _print_line(video: str, answer: Answer, *, with_question: bool, verbose: bool) -> None:

@@ -26,6 +26,7 @@ from gridprobe.cli.help import Verb
 from gridprobe.errors import GridProbeError
 from gridprobe.models import FrameGroup, Model, Posterior, Request, View, load_model
 from gridprobe.models.base import LOW_MASS, choose
+from gridprobe.models.profile import find_profile
 from gridprobe.question import Question
 from gridprobe.registry import MODELS, install_command
 from gridprobe.video import FramePool, FrameSize
@@ -82,7 +83,7 @@ def checks_of(model: Model, *, clock: Callable[[], float] = time.perf_counter) -
     """What a loaded model can do, and how fast; the first error ends the list."""
     checks = []
     try:
-        for check in (_answers, _looks, _abilities):
+        for check in (_answers, _looks, _abilities, _profiled):
             checks.append(check(model))
         checks.append(_speed(model, clock))
     except GridProbeError as error:
@@ -115,6 +116,16 @@ def _looks(model: Model) -> Check:
     return Check("frames", "ok", "its answer depends on the frames, their order and their times")
 
 
+def _profiled(model: Model) -> Check:
+    """What was measured on it with needles."""
+    profile = find_profile(model.identity) or model.capabilities.profile
+    if profile is None:
+        return Check(
+            "profile", "absent", "none: cautious settings are used; gridprobe profile MODEL measures better ones"
+        )
+    return Check("profile", "ok", str(profile))
+
+
 def _equal(a: Posterior, b: Posterior) -> bool:
     return max(abs(x - y) for x, y in zip(a.logprobs, b.logprobs, strict=True)) < SAME
 
@@ -125,6 +136,7 @@ def _abilities(model: Model) -> Check:
         what
         for what, can in (
             ("a map from attention", model.capabilities.attention_map),
+            ("close-ups behind the overview", model.capabilities.close_ups),
             ("a look at single frames of what was read", model.capabilities.masks_frames),
             ("texts", model.capabilities.generates),
         )

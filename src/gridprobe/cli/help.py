@@ -38,7 +38,7 @@ Environment variables:
   GRIDPROBE_KEY_FILE     a file with that key, which may change while they run
   GRIDPROBE_API_KEY      the key for a model's server
   GRIDPROBE_CACHE        folder of the frame cache; off disables it
-  GRIDPROBE_CALIBRATION  folder of the calibrations; off disables them
+  GRIDPROBE_CALIBRATION  folder of calibrations and profiles; off disables them
   GRIDPROBE_VERBOSE      if set, as --debug
   HF_HOME, HF_TOKEN      where models are downloaded to, and the token for them
   NO_COLOR               if set, no colours

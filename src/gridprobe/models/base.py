@@ -9,8 +9,10 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.models.profile import Profile
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels, contact_sheet
@@ -37,6 +39,9 @@ class Cost:
     """By the honest convention, less what did not have to be computed because it was known from before."""
     cached_tokens: int = 0
     """Tokens that a server found in its cache."""
+    flops_reused: float = 0.0
+    """By the honest convention, what the same sequences would have taken in addition without the KV cache of the
+    overview that close-ups continue."""
     unpriced: int = 0
     """Calls of models whose floating-point operations are not known; they are missing from the three numbers above."""
     money: float = 0.0
@@ -253,11 +258,18 @@ class Completion:
 Task = Choose | SamplingParams
 
 
+Heads = npt.NDArray[np.floating[Any]]
+"""How much each attention head of a model looks at each frame, in the order shown: heads × frames, from 0 to 1."""
+CLOSER = "Some of these frames again, larger:"
+"""What stands between an overview and its close-ups."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One question to a model: a text, any number of groups of frames, and whether to choose or to generate.
 
-    The frames of one group are shown in the order given. Those of several groups are merged in time order.
+    The frames of one group are shown in the order given. Those of several groups are merged in time order, unless the
+    others are close-ups behind the last one.
     """
 
     prompt: str
@@ -275,6 +287,9 @@ class Request:
     read together all the same, so this is a question to the KV cache of some of them. See `Capabilities.kv_reuse`."""
     attention: bool = False
     """Whether the posterior is to say how much the text looks at each frame. See `Capabilities.attention_map`."""
+    close_ups: bool = False
+    """Whether the last group, an overview, is shown first and all others behind it: some of its frames again, larger.
+    A model that keeps the overview's KV cache goes on from there."""
 
     def __post_init__(self) -> None:
         count = sum(len(group.frames) for group in self.groups)
@@ -282,10 +297,13 @@ class Request:
             raise UsageError(f"{count} frames need {count + 1} texts, got {len(self.between)}")
         if len(self.groups) > 1:
             _check_mergeable(self.groups, texts=bool(self.between))
-        if (self.visible_frames is not None or self.attention) and self.prompt_order != "frames_first":
-            raise UsageError('the memory of frames can be questioned only with prompt_order="frames_first"')
+        goes_on = self.visible_frames is not None or self.attention or self.close_ups
+        if goes_on and self.prompt_order != "frames_first":
+            raise UsageError('the KV cache of frames can be asked only with prompt_order="frames_first"')
         if self.visible_frames is not None and not set(self.visible_frames) <= set(range(count)):
             raise UsageError(f"a question cannot see the frames {self.visible_frames} of {count}")
+        if self.close_ups and (len(self.groups) < 2 or self.visible_frames is not None or self.attention):
+            raise UsageError("close-ups are shown behind an overview, and answered from both")
 
     @classmethod
     def about(
@@ -295,11 +313,17 @@ class Request:
         *,
         prompt_order: PromptOrder = "frames_first",
         keep_kv: bool = False,
+        close_ups: bool = False,
     ) -> "Request":
         """A request for a question about these frames, with its subtitles, if any, between them."""
-        times = [time for group in groups for time in group.frames.times]
+        times = [time for group in groups[-1 if close_ups else 0 :] for time in group.frames.times]
         between = question.between(times if len(groups) == 1 else sorted(times))
-        return cls(question.prompt, Choose(question.labels), tuple(groups), prompt_order, keep_kv, between)
+        if close_ups:
+            *texts, ending = between or ("",) * (len(times) + 1)
+            count = sum(len(group.frames) for group in groups[:-1])
+            between = (*texts, "\n".join(filter(None, [ending, CLOSER])), *[""] * count)
+        task = Choose(question.labels)
+        return cls(question.prompt, task, tuple(groups), prompt_order, keep_kv, between, close_ups=close_ups)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -322,7 +346,21 @@ class Request:
     def units(self) -> tuple[Unit, ...]:
         """What the model sees, in the order it sees it."""
         units = [unit for number, group in enumerate(self.groups) for unit in group.units(number)]
-        return tuple(sorted(units, key=lambda unit: unit.time) if len(self.groups) > 1 else units)
+        if len(self.groups) > 1:
+            last = len(self.groups) - 1
+            units.sort(key=lambda unit: (self.close_ups and unit.group != last, unit.time))
+        return tuple(units)
+
+    @property
+    def prefix_groups(self) -> tuple[FrameGroup, ...]:
+        """The groups that other requests may begin with."""
+        return self.groups[-1:] if self.close_ups else self.groups
+
+    @property
+    def prefix_units(self) -> int:
+        """How many of the units, the first ones, show these."""
+        last = len(self.groups) - 1
+        return sum(not self.close_ups or unit.group == last for unit in self.units)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -345,11 +383,9 @@ class Request:
         seen = None if self.visible_frames is None else set(self.visible_frames)
         return tuple(n for n, places in enumerate(self._places) if seen is None or seen.intersection(places))
 
-    def by_frame(self, units: Sequence[float] | None) -> tuple[float, ...] | None:
-        """A number for every frame, in the order shown, from one for every unit; fused frames share theirs."""
-        if units is None:
-            return None
-        return tuple(value for value, places in zip(units, self._places, strict=True) for _ in places)
+    def by_frame(self, units: Heads | None) -> Heads | None:
+        """A column for every frame, in the order shown, from one for every unit; fused frames share theirs."""
+        return None if units is None else np.repeat(units, [len(places) for places in self._places], axis=1)
 
     @property
     def _places(self) -> Iterator[range]:
@@ -396,8 +432,8 @@ class Posterior:
     """The share of the model's next-token probability that was on the labels before normalizing."""
     notes: tuple[str, ...] = ()
     """Warnings of the model, worded to follow "in the focused pass"."""
-    attention: tuple[float, ...] | None = None
-    """How much the question looks at each frame, in the order shown, if the request asked for it: from 0 to 1."""
+    heads: Heads | None = field(default=None, compare=False, repr=False)
+    """How much the question looks at each frame, if the request asked for it."""
     basis: Basis = "letters"
     """Probabilities of texts are normalised too; `mass` is what they have together, and the rest is any other text."""
     windows: int = 1
@@ -425,6 +461,11 @@ class Posterior:
     def probabilities(self) -> dict[str, float]:
         """Label -> probability."""
         return {label: math.exp(value) for label, value in zip(self.labels, self.logprobs, strict=True)}
+
+    @property
+    def attention(self) -> tuple[float, ...] | None:
+        """The mean of all heads: how much the question looks at each frame, from 0 to 1."""
+        return None if self.heads is None else tuple(self.heads.mean(0).tolist())
 
     @property
     def confidence(self) -> float:
@@ -471,6 +512,8 @@ class Capabilities:
     mixes what it has read."""
     attention_map: bool = False
     """Whether it says how much the text looks at each frame."""
+    close_ups: bool = False
+    """Whether it goes on from the KV cache of an overview with frames."""
     logprobs: bool = True
     """Whether it gives probabilities of labels; else they are counts of answers that it draws."""
     generates: bool = False
@@ -493,6 +536,8 @@ class Capabilities:
     """Bytes of memory for each token of a pass."""
     summary: str = ""
     """One sentence about what a server was found to do."""
+    profile: Profile | None = None
+    """What was measured on it before it was shipped."""
     loaded: bool = True
     """Whether it can be asked; what one that is not loaded can do is not known yet."""
 
@@ -592,7 +637,7 @@ def check_tasks(model: Model, requests: Sequence[Request]) -> None:
 def require_plain(request: Request) -> None:
     """Refuse what only a model can do that has `kv_reuse`, `attention_map` and `frame_pairs`."""
     if request.visible_frames is not None or request.attention:
-        raise UsageError("this model cannot be questioned about its memory of frames; use probes=fresh")
+        raise UsageError("this model does not keep the KV cache of frames to be asked about; use probes=fresh")
     require_single(request)
 
 
@@ -646,7 +691,7 @@ class CostModel:
     def _posterior(self, request: Request) -> Posterior:
         posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), self.cost(request))
         count = sum(len(group.frames) for group in request.groups)
-        return replace(posterior, attention=(0.0,) * count) if request.attention else posterior
+        return replace(posterior, heads=np.zeros((1, count))) if request.attention else posterior
 
     def _texts(self, requests: Sequence[Request], params: SamplingParams) -> list[Completions]:
         costs = [[self.cost(request), *[Cost()] * (params.samples - 1)] for request in requests]

@@ -16,6 +16,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from gridprobe._util import report
 from gridprobe.errors import ModelError
 from gridprobe.models.base import (
@@ -114,7 +116,8 @@ class MockModel:
         if not request.attention:
             return posterior
         count = sum(len(group.frames) for group in request.groups)
-        return replace(posterior, attention=tuple(self._posterior(request, (i,)).confidence for i in range(count)))
+        looks = [self._posterior(request, (i,)).confidence for i in range(count)]
+        return replace(posterior, heads=np.array([looks]))
 
     def _posterior(self, request: Request, visible_frames: tuple[int, ...] | None) -> Posterior:
         """What the function answers; with only some frames visible, what it would say if it were shown only these."""

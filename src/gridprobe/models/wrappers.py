@@ -20,6 +20,7 @@ from gridprobe.models.base import (
     Completions,
     Cost,
     FrameGroup,
+    Heads,
     Model,
     Posterior,
     Request,
@@ -104,6 +105,7 @@ class CachedModel(ModelWrapper):
             request.between,
             request.visible_frames,
             request.attention,
+            request.close_ups,
         )
         return self.identity, question, tuple((group.frames.keys, group.view) for group in request.groups)
 
@@ -389,33 +391,28 @@ def _posterior(request: Request, plan: _Plan, answers: Sequence[Posterior]) -> P
     """One posterior from those of the chunks."""
     if plan.text is None:
         only = answers[0]
-        attention = only.attention and _spread_out(request, plan, [only.attention])
-        return replace(only, notes=(*only.notes, *plan.notes), attention=attention, windows=plan.count)
+        heads = None if only.heads is None else _spread_out(request, plan, [only.heads])
+        return replace(only, notes=(*only.notes, *plan.notes), heads=heads, windows=plan.count)
     *chunks, text = answers
     logprobs, gains = combined(chunks, text)
-    shares = [
-        tuple(gain * value for value in chunk.attention) if chunk.attention is not None else None
-        for chunk, gain in zip(chunks, gains, strict=True)
-    ]
-    attentions = [share for share in shares if share is not None]
+    looks = [gain * chunk.heads for chunk, gain in zip(chunks, gains, strict=True) if chunk.heads is not None]
     return replace(
         chunks[0],
         logprobs=logprobs,
         cost=sum((answer.cost for answer in answers), Cost()),
         mass=min(chunk.mass for chunk in chunks),
         notes=tuple(dict.fromkeys((*(note for chunk in chunks for note in chunk.notes), *plan.notes))),
-        attention=_spread_out(request, plan, attentions) if len(attentions) == len(chunks) else None,
+        heads=_spread_out(request, plan, looks) if len(looks) == len(chunks) else None,
         windows=plan.count,
     )
 
 
-def _spread_out(request: Request, plan: _Plan, shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def _spread_out(request: Request, plan: _Plan, chunks: Sequence[Heads]) -> Heads:
     """Attention to every frame of the request; to frames of chunks that were not asked it is 0."""
-    attention = [0.0] * sum(len(group.frames) for group in request.groups)
-    for places, some in zip(plan.places, shares, strict=True):
-        for place, value in zip(places, some, strict=True):
-            attention[place] = value
-    return tuple(attention)
+    heads = np.zeros((len(chunks[0]), sum(len(group.frames) for group in request.groups)))
+    for places, some in zip(plan.places, chunks, strict=True):
+        heads[:, places.start : places.stop] = some
+    return heads
 
 
 def _likeliest(plan: _Plan, chunks: Sequence[Completions], samples: int) -> Completions:

@@ -420,10 +420,12 @@ class AnswerView:
         if settings.get("show") == "collage":
             return f"{kept} in one picture"
         extra = [f"{len(each.indices)} at {percent(each.share, 0)} of its side" for each in selection.extra_frames]
+        frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at full size"
         if settings.get("context") and selection.kept < selection.pool:
+            if settings.get("close_ups"):
+                return f"{frames} behind the overview"
             extra.append("all others small")
         if extra:
-            frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at full size"
             return f"{frames} among {' and '.join(extra)}"
         own = settings.get("selector", {}).get("view")
         small = own is not None and settings["view"]["pixels"] == own["pixels"]

@@ -8,6 +8,7 @@ it is measured on a model that can tell time, these get fresh probes unless it i
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from json import JSONDecoder
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, ShapeRule, Ties, top
@@ -24,6 +26,7 @@ from gridprobe.models.base import (
     Completion,
     Cost,
     FrameGroup,
+    Heads,
     Model,
     Posterior,
     PromptOrder,
@@ -33,6 +36,7 @@ from gridprobe.models.base import (
     choose,
     generate,
 )
+from gridprobe.models.profile import HeadWeights
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, PROBE, Parts, Probes, Selection, Selector, doubts
 from gridprobe.video import FramePool, FrameSize
@@ -157,6 +161,8 @@ class GridProbe(ByModel):
     """Whether a probe shows its frames as one picture, as in the paper's appendix A."""
     overview: Posterior | None = None
     """What the model answered to all frames, if it was asked already."""
+    heads: HeadWeights = ()
+    """Which of the model's attention heads make the map; by default the mean of all."""
     name: ClassVar[str] = "gridprobe"
 
     def __post_init__(self) -> None:
@@ -206,9 +212,10 @@ class GridProbe(ByModel):
         if self.overview is not None:  # the frames were read: only the question is computed
             request = replace(request, visible_frames=tuple(range(len(pool))))
         (answer,) = choose(self.model, [request])
-        if answer.attention is None:
+        if answer.heads is None:
             raise UsageError(f"the model {self.model.identity} does not say what it looks at; use probes=fresh")
-        evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=answer.attention, kind="attention")
+        scores = tuple(map_of_heads(answer.heads, self.heads).tolist())
+        evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=scores, kind="attention")
         return self.top_of(evidence, pool, [answer])
 
     def _by_when(self, pool: FramePool, question: Question) -> Selection:
@@ -281,7 +288,8 @@ class GridProbe(ByModel):
     def describe(self) -> dict[str, Any]:
         """With how the map is made."""
         decoded = None if self.decoded is None else self.decoded.describe()
-        return {**super().describe(), "probes": self.probes, "decoded": decoded, "collage": self.collage}
+        heads = {"heads": [list(each) for each in self.heads]} if self.heads else {}
+        return {**super().describe(), "probes": self.probes, "decoded": decoded, "collage": self.collage, **heads}
 
     def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> Request:
         """A probe: the question about some frames by themselves."""
@@ -290,12 +298,38 @@ class GridProbe(ByModel):
         return super().request(pool, frames, question)
 
 
+# Attention: which heads know where the answer is.
+
+
+def map_of_heads(heads: Heads, weights: HeadWeights) -> npt.NDArray[np.floating[Any]]:
+    """What the heads look at, as one number from 0 to 1 for each frame.
+
+    By default the mean of all. With weights each head counts by how far a frame stands out for it, since some look at
+    all frames a little and others at few of them much.
+    """
+    if not weights or not heads.any():  # a cost model looks at nothing
+        mean: npt.NDArray[np.floating[Any]] = heads.mean(0)
+        return mean
+    numbers, shares = zip(*weights, strict=True)
+    if max(numbers) >= len(heads):
+        raise UsageError(
+            f"the profile names attention head {max(numbers)}, but the model has {len(heads)}; it is of another model"
+        )
+    chosen = heads[list(numbers)].astype(np.float64)
+    spread = chosen.std(1, keepdims=True)
+    standing_out = (chosen - chosen.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+    scores = np.asarray(shares) @ standing_out
+    span = np.ptp(scores)
+    return (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)
+
+
 # When: in which part of the video the answer is shown.
 
 RANGES, LETTERS = 12, 24
 """The first question has this many ranges of time, the second one letters for this many frames."""
 EVEN = 0.05
 """Ranges that are chosen with less certainty than this are as good as equally likely."""
+PAIRS = re.compile(r"\[(?=\s*(?:\]|\[\s*[-\dNI]))")
 SPANS = SamplingParams(limit=256)
 
 
@@ -354,9 +388,9 @@ def when_scores(
 
 def spans_in(text: str) -> list[tuple[float, float]] | None:
     """The first JSON list of pairs of numbers in a text; None without one."""
-    for place in (place for place, letter in enumerate(text) if letter == "["):
+    for start in PAIRS.finditer(text):
         try:
-            values, _ = JSONDecoder().raw_decode(text, place)
+            values, _ = JSONDecoder().raw_decode(text, start.start())
         except (ValueError, RecursionError):
             continue
         if all(map(_is_span, values)):

@@ -37,7 +37,7 @@ from gridprobe.cli.options import (
     parse_options,
 )
 from gridprobe.errors import DataError, UsageError
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
 from gridprobe_eval import Evaluation, PoolOptions

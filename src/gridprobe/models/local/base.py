@@ -27,6 +27,7 @@ from gridprobe.models.base import (
     Completions,
     Cost,
     FrameGroup,
+    Heads,
     Posterior,
     Request,
     Response,
@@ -106,8 +107,8 @@ class BatchResult:
     logits: dict[int, Tensor] = field(default_factory=dict)
     flops: Counter[int] = field(default_factory=Counter)
     """Those that were computed."""
-    attention: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    """How much the question attends to each unit, where that was asked for."""
+    heads: dict[int, Heads] = field(default_factory=dict)
+    """How much each head attends from the question to each unit, where that was asked for."""
 
 
 class LocalModel(ABC):
@@ -295,8 +296,8 @@ class LocalModel(ABC):
             labels = job.request.labels
             check_mass(mass, labels, least=self._min_mass)
             cost = replace(self._prompt_cost(job), flops_computed=float(scores.flops[job.place]))
-            attention = job.request.by_frame(scores.attention.get(job.place))
-            posteriors[job.place] = Posterior(labels, logprobs, cost, mass, job.notes, attention)
+            heads = job.request.by_frame(scores.heads.get(job.place))
+            posteriors[job.place] = Posterior(labels, logprobs, cost, mass, job.notes, heads)
         return posteriors
 
     def _generate(self, batch: Batch, *, params: SamplingParams) -> dict[int, Completions]:

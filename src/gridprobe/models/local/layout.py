@@ -23,6 +23,8 @@ class Layout:
     """Width and height in pixels of every unit of the request, in the order shown."""
     prefix: int
     """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
+    prefix_units: int
+    """How many units the prefix shows."""
     owners: npt.NDArray[np.int64]
     """For every token of the prefix the number of its unit, with the time and text before it; -1 if it has none."""
 
@@ -60,19 +62,28 @@ class PreparedRequest:
         layout = self.layout
         digest = hashlib.blake2b(layout.ids[: layout.prefix].data, digest_size=16)
         if layout.visual[: layout.prefix].any():
-            shown = [(group.frames.identity, group.view.step) for group in self.request.groups]
-            digest.update(repr((shown, layout.sizes)).encode())
+            shown = [(group.frames.identity, group.view.step) for group in self.request.prefix_groups]
+            digest.update(repr((shown, layout.sizes[: layout.prefix_units])).encode())
         return "prefix", digest.digest()
 
     @property
     def needs_kv(self) -> bool:
         """Whether it needs the keys and values of its prefix by themselves."""
-        return self.request.visible_frames is not None or self.request.attention
+        return self.request.visible_frames is not None or self.request.attention or self.request.close_ups
 
     @property
     def rest(self) -> int:
         """How many tokens follow the prefix."""
         return len(self.layout) - int(self.layout.prefix)
+
+    @property
+    def behind(self) -> range:
+        """The numbers of the units that follow the prefix."""
+        return range(self.layout.prefix_units, len(self.layout.sizes))
+
+    def units_of(self, tokens: int) -> range:
+        """The numbers of the units in its first tokens: the prefix, or all."""
+        return range(self.layout.prefix_units if tokens == self.layout.prefix else len(self.layout.sizes))
 
     @property
     def narrow(self) -> bool:

@@ -9,7 +9,7 @@ from gridprobe.errors import GridProbeError, ServerError, ServerUnavailable, Usa
 from gridprobe.models.base import CostModel
 from gridprobe.models.openai.client import Address, Client, RateClock, ServerOptions, find_key
 from gridprobe.models.openai.model import SLACK, Server
-from gridprobe.models.openai.selftest import ServerPricing, examine
+from gridprobe.models.openai.selftest import ServerPricing, examine, sent_whole
 from gridprobe.registry import FAMILIES
 
 __all__ = ["Server", "ServerOptions", "cost_model", "load"]
@@ -49,8 +49,11 @@ def cost_model(name: str) -> CostModel:
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    served = replace(released.capabilities, kv_reuse=False, masks_frames=False, attention_map=False)
-    return replace(released, identity=str(address), capabilities=replace(served, cost_slack=SLACK))
+    price = released.price
+    served = replace(released.capabilities, kv_reuse=False, masks_frames=False, attention_map=False, cost_slack=SLACK)
+    return replace(
+        released, identity=str(address), capabilities=served, price=lambda request: price(sent_whole(request))
+    )
 
 
 def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:

@@ -73,6 +73,7 @@ class Server:
         rule, strategy = self.features.rule, self.features.strategy
         return Capabilities(
             generates=True,
+            close_ups=True,
             logprobs=not isinstance(strategy, SampledLogprobs),
             frame_pairs=False,
             frame_multiple=self._pricing.multiple,

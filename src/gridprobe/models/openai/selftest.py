@@ -72,6 +72,11 @@ class TokenRule:
         return round(self.overhead + characters / CHARACTERS) + self.visual(request, multiple)
 
 
+def sent_whole(request: Request) -> Request:
+    """The request as it is billed: close-ups come with their overview, whatever the server's cache holds of that."""
+    return replace(request, close_ups=False)
+
+
 @dataclass(frozen=True)
 class ServerPricing:
     """What requests to one server cost, before and after they are sent."""
@@ -89,7 +94,7 @@ class ServerPricing:
     def estimate(self, request: Request) -> Cost:
         """The cost of a request before it is sent."""
         if self.cost_model is not None:
-            cost = self.cost_model.cost(request.prompt_only)
+            cost = self.cost_model.cost(sent_whole(request.prompt_only))
         else:
             tokens, visual = (count(request, self.multiple) for count in (self.rule.total, self.rule.visual))
             cost = Cost(calls=1, tokens=tokens, visual_tokens=visual, unpriced=1)
@@ -144,8 +149,8 @@ class ServerPricing:
         for count in tokens:
             cost = Cost(tokens=count, money=self._money(ServerUsage(completion=count)))
             if self.cost_model is not None and self.cost_model.capabilities.generates:
-                text = replace(request, task=SamplingParams(limit=max(1, count)))
-                both, alone = self.cost_model.cost(text), self.cost_model.cost(request.prompt_only)
+                text = replace(sent_whole(request), task=SamplingParams(limit=max(1, count)))
+                both, alone = self.cost_model.cost(text), self.cost_model.cost(text.prompt_only)
                 flops, paper = both.flops - alone.flops, both.flops_paper - alone.flops_paper
                 cost = replace(cost, flops=flops, flops_paper=paper, flops_computed=flops)
             costs.append(cost)

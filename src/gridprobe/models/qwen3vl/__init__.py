@@ -57,6 +57,7 @@ def _cost_model(name: str, dims: ModelDims, *, price: Callable[[Request], Cost] 
         kv_reuse=True,
         masks_frames=True,
         attention_map=True,
+        close_ups=True,
         generates=True,
         frame_multiple=dims.vision.frame_multiple,
         weight_bytes=weights,

@@ -79,7 +79,7 @@ def rows_of(spans: Sequence[Span], *, heads: int) -> Iterator[list[Span]]:
 def side_by_side(span: Span, often: int) -> bool:
     """Whether a text stands in one row with others that follow its prefix, `often` of them, instead of copying it."""
     job = span.job
-    return job.request.attention or (often > 1 and not job.narrow and not span.shows_frames)
+    return job.request.attention or (often > 1 and not job.narrow and not span.units)
 
 
 def narrowed(span: Span) -> Span:
@@ -129,6 +129,7 @@ class Qwen3VL(LocalModel):
             kv_reuse=True,
             masks_frames=True,
             attention_map=True,
+            close_ups=True,
             generates=True,
             frame_multiple=self._spec.multiple,
             context_tokens=self._context,
@@ -197,8 +198,8 @@ class Qwen3VL(LocalModel):
         if row[0].job.request.attention:
             owners = upload(layout.owners, device)
             logits, watched = self._language.watched(pieces, seen, owners, len(layout.sizes))
-            for span, shares in zip(row, watched.tolist(), strict=True):
-                results.attention[span.job.place] = tuple(shares)
+            for span, heads in zip(row, watched.cpu().numpy(), strict=True):
+                results.heads[span.job.place] = heads
                 flops = attention_flops(self.dims, len(span), known=len(span.job.columns))
                 results.flops[span.job.place] += int(flops)
         else:
@@ -224,11 +225,11 @@ class Qwen3VL(LocalModel):
 
     def _pieces(self, spans: Sequence["Span"], flops: Counter[int]) -> list[Piece]:
         """The spans with the features of their frames, ready for the language model."""
-        features = self._features.of([span.job for span in spans if span.shows_frames], self.kept, flops)
+        features = self._features.of([(span.job, span.units) for span in spans], self.kept, flops)
         pieces = []
         for span in spans:
             layout, cut = span.job.layout, slice(span.start, span.end)
-            seen = torch.cat([features[unit] for unit in span.job.units], dim=1) if span.shows_frames else None
+            seen = torch.cat([features[span.job.units[n]] for n in span.units], dim=1) if span.units else None
             pieces.append(Piece(layout.ids[cut], layout.positions[:, cut], layout.visual[cut], seen, span.past))
             past_tokens = len(span.job.columns) if span.past is not None else 0
             flops[span.job.place] += int(prefill_flops(self.dims, past_tokens + len(span), known=past_tokens))

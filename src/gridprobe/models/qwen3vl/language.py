@@ -117,18 +117,17 @@ class LanguageModel:
     def watched(
         self, pieces: Sequence[Piece], seen: Sequence[Tensor], owners: Tensor, units: int
     ) -> tuple[Tensor, Tensor]:
-        """As `beside`, and how much the tokens of each text attend to each unit of the past: texts × units.
+        """As `beside`, and how much the tokens of each text attend to each unit of the past: texts × heads × units.
 
-        A unit's number is its share of the attention of the token that attends to it most, averaged over all heads of
-        all layers but the last, where only one token is computed. `owners` has the unit of every token of the past, or
-        -1.
+        A unit's number is its share of the attention of the token that attends to it most. The heads are those of all
+        layers but the last, where only one token is computed. `owners` has the unit of every token of the past, or -1.
         """
         heads, layers = self._language.config.num_attention_heads, self._language.layers[:-1]
         if self._too_wide(pieces, rows=heads, length=sum(map(len, pieces))):
             halves = zip(_halves(pieces), _halves(seen), strict=True)
             parts = [self.watched(some, theirs, owners, units) for some, theirs in halves]
             return torch.cat([logits for logits, _ in parts]), torch.cat([watched for _, watched in parts])
-        most = torch.zeros(len(layers), len(pieces), heads, units, device=self._device)
+        most = torch.zeros(max(1, len(layers)), len(pieces), heads, units, device=self._device)
         for run in self._parts(self._row(pieces, seen), heads=heads):
             steps = self._layers(run, layers if run.final else self._language.layers)
             lengths = [len(piece) for piece in pieces] if len(pieces) > 1 else [run.h.shape[1]]
@@ -139,7 +138,7 @@ class LanguageModel:
                 next(steps)
             for _ in steps:  # the last layer, if later parts attend to its keys
                 pass
-        return self._finish_row(run, pieces), most.mean(2).sum(0) / max(1, len(layers))
+        return self._finish_row(run, pieces), most.transpose(0, 1).flatten(1, 2)
 
     def _attention(self, run: "_Run", number: int, layer: Any, owners: Tensor, units: int) -> Tensor:
         """How much each token attends to each unit in one layer: heads × tokens × units."""

@@ -102,6 +102,18 @@ def price_recall(dims: ModelDims, tokens: int, *, known: int) -> Cost:
     return Cost(calls=1, tokens=tokens, visual_tokens=0, flops=flops, flops_paper=paper, flops_computed=flops)
 
 
+Grids = Sequence[tuple[int, int, int]]
+
+
+def price_close_ups(dims: ModelDims, tokens: int, grids: Grids, large: Grids, *, known: int) -> Cost:
+    """Price close-ups and a question behind an overview of `known` tokens, whose KV cache exists."""
+    whole, tail = price(dims, tokens, grids), price(dims, tokens - known, large)
+    flops = prefill_flops(dims, tokens, known=known) + head_flops(dims) + vision_flops(dims.vision, large)
+    paper = whole.flops_paper - published_flops(dims, known)
+    reused = whole.flops - flops
+    return replace(tail, flops=flops, flops_paper=paper, flops_computed=flops, flops_reused=reused)
+
+
 def price_text(dims: ModelDims, tokens: int, *, known: int) -> Cost:
     """Price a text of that many tokens after `known` ones; its first token comes from the pass that read those."""
     end = known + tokens - 1
@@ -122,10 +134,14 @@ def with_attention(cost: Cost, dims: ModelDims, tokens: int, *, known: int) -> C
 def price_roughly(dims: ModelDims, request: Request) -> Cost:
     """Price a request, with its text estimated at four characters to a token."""
     frames, visible, prompt = _rough_tokens(dims, request)
-    if request.visible_frames is not None:
+    grids = [_grid(dims.vision, group) for group in request.groups]
+    if request.close_ups:
+        known = _frame_tokens(dims.vision, grids[-1])
+        cost = price_close_ups(dims, frames + prompt, grids, grids[:-1], known=known)
+    elif request.visible_frames is not None:
         cost = price_recall(dims, prompt, known=visible)
     else:
-        cost = price(dims, frames + prompt, [_grid(dims.vision, group) for group in request.groups])
+        cost = price(dims, frames + prompt, grids)
     if isinstance(request.task, SamplingParams):
         return sum([price_text_roughly(dims, request, request.task.limit)] * request.task.samples, cost)
     return with_attention(cost, dims, prompt, known=visible) if request.attention else cost
@@ -139,11 +155,14 @@ def price_text_roughly(dims: ModelDims, request: Request, tokens: int) -> Cost:
 
 def _rough_tokens(dims: ModelDims, request: Request) -> tuple[int, int, int]:
     """Tokens of all frames, of those that the text may look at, and of the text."""
-    grids = [_grid(dims.vision, group) for group in request.groups]
-    visual = sum(units * rows * columns for units, rows, columns in grids) // dims.vision.merge**2
-    frames = visual + len(request.units) * MARKER_TOKENS
+    frames = sum(_frame_tokens(dims.vision, _grid(dims.vision, group)) for group in request.groups)
     visible = round(frames * len(request.seen_units) / max(1, len(request.units)))
     return frames, visible, len(request.prompt) // CHARACTERS_PER_TOKEN
+
+
+def _frame_tokens(dims: VisionDims, grid: tuple[int, int, int]) -> int:
+    units, rows, columns = grid
+    return units * rows * columns // dims.merge**2 + units * MARKER_TOKENS
 
 
 def _grid(dims: VisionDims, group: FrameGroup) -> tuple[int, int, int]:

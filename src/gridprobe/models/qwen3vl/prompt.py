@@ -21,7 +21,14 @@ import numpy.typing as npt
 from gridprobe.errors import ModelError, VideoError
 from gridprobe.models.base import Cost, FrameGroup, Request
 from gridprobe.models.local.layout import Layout, PreparedRequest
-from gridprobe.models.qwen3vl.pricing import ModelDims, price, price_recall, price_text, with_attention
+from gridprobe.models.qwen3vl.pricing import (
+    ModelDims,
+    price,
+    price_close_ups,
+    price_recall,
+    price_text,
+    with_attention,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +85,15 @@ class GridLayout(Layout):
     @property
     def grids(self) -> list[tuple[int, int, int]]:
         """Runs of units of one size: how many, and their rows and columns of patches."""
-        runs = ((size, sum(1 for _ in run)) for size, run in groupby(self.sizes))
+        return self._runs(self.sizes)
+
+    @property
+    def grids_behind(self) -> list[tuple[int, int, int]]:
+        """The same of those units that the prefix does not show."""
+        return self._runs(self.sizes[self.prefix_units :])
+
+    def _runs(self, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        runs = ((size, sum(1 for _ in run)) for size, run in groupby(sizes))
         return [(count, height // self.patch, width // self.patch) for (width, height), count in runs]
 
 
@@ -116,41 +131,52 @@ class Layouts:
 
     def of(self, request: Request) -> GridLayout:
         """The request as tokens."""
-        first = request.prompt_order == "frames_first"
-        # No token spans both halves: frames end with a special token, or like text with a line break, and no token
-        # crosses a line break.
-        frames = self._frames(request)
-        text = self._half([request.prompt] if first else [request.prompt + "\n"], first=not first, sizes=())
-        prefix, rest = (frames, text) if first else (text, frames)
+        # No token spans both halves: frames end with a special token, text with a line break, which no token crosses.
+        by_group = _sizes(request.groups, self._multiple)
+        sizes = [by_group[unit.group] for unit in request.units]
+        units = request.prefix_units if request.prompt_order == "frames_first" else 0
+        ending = f"{request.texts[-1]}\n" if request.texts[-1] else ""
+        behind = [*self._frames(request, sizes, range(units, len(sizes))), ending]
+        if request.prompt_order == "frames_first":
+            prefix = self._overview(request, sizes[:units])
+            rest = self._half([*behind, request.prompt], first=False, sizes=sizes[units:])
+        else:
+            prefix = self._half([request.prompt + "\n"], first=True, sizes=())
+            rest = self._half(behind, first=False, sizes=sizes)
         return GridLayout(
             np.concatenate([prefix.ids, rest.ids]),
             np.concatenate([prefix.visual, rest.visual]),
-            frames.sizes,
+            tuple(sizes),
             len(prefix.ids),
+            units,
             prefix.owners,
             np.concatenate([prefix.positions, rest.positions + prefix.after], axis=1),
             self._patch,
         )
 
-    def _frames(self, request: Request) -> _Half:
-        """The half with the frames, which may be known from another request."""
-        sizes = _sizes(request.groups, self._multiple)
-        shown = tuple((group.frames.times, group.view, size) for group, size in zip(request.groups, sizes, strict=True))
-        key = (shown, request.between, request.prompt_order)
-        half = self._kept.pop(key, None) or self._laid_out(request, [sizes[unit.group] for unit in request.units])
+    def _overview(self, request: Request, sizes: Sequence[tuple[int, int]]) -> _Half:
+        """The half with the frames that other requests may begin with; it may be known from one of them."""
+        groups = request.prefix_groups
+        shown = tuple((group.frames.times, group.view) for group in groups)
+        key = (shown, tuple(sizes), request.between[: sum(len(group.frames) for group in groups)])
+        half = self._kept.pop(key, None)
+        if half is None:
+            half = self._half(self._frames(request, sizes, range(len(sizes))), first=True, sizes=sizes)
         self._kept[key] = half
         while len(self._kept) > KEPT_HALVES:
             self._kept.popitem(last=False)
         return half
 
-    def _laid_out(self, request: Request, sizes: Sequence[tuple[int, int]]) -> _Half:
-        special = self._special
+    def _frames(self, request: Request, sizes: Sequence[tuple[int, int]], numbers: range) -> list[str | list[int]]:
+        """Some of the units, each after its text and its time marker."""
+        special, texts = self._special, request.texts
         parts: list[str | list[int]] = []
-        *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
-        for unit, size, text in zip(request.units, sizes, texts, strict=True):
-            pads = [special.video_pad] * (size[0] * size[1] // self._multiple**2)
+        for number in numbers:
+            unit, (width, height) = request.units[number], sizes[number]
+            pads = [special.video_pad] * (width * height // self._multiple**2)
+            text = f"{texts[number]}\n" if texts[number] else ""
             parts += [text, time_marker(request.times_of(unit)), [special.vision_start, *pads, special.vision_end]]
-        return self._half([*parts, ending], first=request.prompt_order == "frames_first", sizes=sizes)
+        return parts
 
     def _half(self, parts: Sequence[str | list[int]], *, first: bool, sizes: Sequence[tuple[int, int]]) -> _Half:
         """The first half begins the turn, the second one ends it and begins the answer."""
@@ -234,12 +260,14 @@ def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]])
 
 
 def price_prompt(dims: ModelDims, job: PreparedRequest) -> Cost:
-    """What reading a request costs; one with `visible_frames` finds the KV cache of all of them there."""
-    rest, past_tokens = job.rest, len(job.columns)
+    """What reading a request costs; `visible_frames` and close-ups find the KV cache of the overview there."""
+    rest, past_tokens, layout = job.rest, len(job.columns), job.layout
+    if job.request.close_ups:
+        return price_close_ups(dims, len(layout), layout.grids, layout.grids_behind, known=past_tokens)
     if job.request.visible_frames is not None:
         cost = price_recall(dims, rest, known=past_tokens)
     else:
-        cost = price(dims, len(job.layout), job.layout.grids)
+        cost = price(dims, len(layout), layout.grids)
     return with_attention(cost, dims, rest, known=past_tokens) if job.request.attention else cost
 
 
@@ -261,9 +289,11 @@ class Span:
         return self.end - self.start
 
     @property
-    def shows_frames(self) -> bool:
-        """Whether it contains the frames; all of them, or none."""
-        return bool(self.job.layout.visual[self.start : self.end].any())
+    def units(self) -> range:
+        """The numbers of the units that it shows."""
+        layout = self.job.layout
+        before = layout.prefix_units
+        return range(before if self.start else 0, before if self.end == layout.prefix else len(layout.sizes))
 
     @property
     def known(self) -> int:

@@ -118,14 +118,16 @@ class Features:
     memory: DeviceMemory
     dtype: torch.dtype
 
-    def of(self, jobs: Sequence[PreparedRequest], kept: Store, spent: Counter[int]) -> dict[Hashable, Tensor]:
-        """Features of every unit of the jobs, levels × tokens × width; `spent` counts the FLOPs of each job."""
+    def of(
+        self, shown: Sequence[tuple[PreparedRequest, range]], kept: Store, spent: Counter[int]
+    ) -> dict[Hashable, Tensor]:
+        """Features of some units of jobs, levels × tokens × width; `spent` counts the FLOPs of each job."""
         features: dict[Hashable, Tensor] = {}
         missing: dict[Kind, dict[Hashable, Member]] = {}
-        for job in jobs:
+        for job, numbers in shown:
             new: Counter[tuple[int, int]] = Counter()
-            for number, unit in enumerate(job.units):
-                kind = _kind(job, number)
+            for number in numbers:
+                unit, kind = job.units[number], _kind(job, number)
                 if unit in features or unit in missing.get(kind, {}):
                     continue
                 tensor = kept.get(unit, self.memory.device)

@@ -39,9 +39,9 @@ class Watch:
     """For each layer the largest share of attention that a token of the text gives to a unit: texts × heads × units."""
 
     @property
-    def shares(self) -> Tensor:
-        """The mean over all heads of all layers that count: texts × units."""
-        return torch.stack([self.most[layer].to(self.owners.device) for layer in sorted(self.most)]).mean((0, 2))
+    def heads(self) -> Tensor:
+        """The shares of all heads of the layers that count, in their order: texts × heads × units."""
+        return torch.cat([self.most[layer].to(self.owners.device) for layer in sorted(self.most)], dim=1)
 
     def note(self, layer: int, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, cap: float) -> None:
         """Add what the tokens of a pass look at in one layer, a few tokens at a time."""

@@ -3,9 +3,11 @@
 A frame's vision features are computed once and used by every request that shows it at this size, where the model takes
 features; otherwise with each pass that reads the frame. Sequences by themselves are padded on the left and run in
 batches. Frames that more questions will be asked about are read once, into a cache of transformers (`KeptPrefix`); each
-question goes on from a copy of it. Nothing here knows a family.
+question, with close-ups or without, goes on from a copy of it. Nothing here knows a family.
 """
 
+import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy, deepcopy
@@ -18,6 +20,7 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gridprobe._util import check_cancelled
 from gridprobe.errors import ModelError, UsageError
@@ -58,6 +61,8 @@ PATCHES_PER_TOKEN = 4
 LEAST_ROW = 512
 """Texts of that many tokens together share a row after any prefix; after a long one, half as many tokens as it has.
 After a very long one they are fewer, because the mask of a row has an entry for every pair of tokens."""
+Shown = Sequence[tuple[PreparedRequest, int]]
+"""Pictures: requests, and the numbers of their units."""
 TYPES = frozenset({"mm_token_type_ids", "token_type_ids"})
 """Names under which models ask which tokens are visual."""
 
@@ -209,17 +214,19 @@ class Auto(LocalModel):
                 logits, *_ = self._continue(jobs, scores.flops, watch)
             scores.logits.update({job.place: row for job, row in zip(jobs, logits, strict=True)})
             if watch is not None:
-                shares = watch.shares.tolist()
-                scores.attention.update({job.place: tuple(row) for job, row in zip(jobs, shares, strict=True)})
+                scores.heads.update(
+                    {job.place: heads for job, heads in zip(jobs, watch.heads.cpu().numpy(), strict=True)}
+                )
         for job in batch:
             scores.flops[job.place] += int(self._language.head)
         return scores
 
     def _rows(self, shared: Batch) -> list[list[PreparedRequest]]:
-        """Jobs that follow one prefix in one pass; with linear attention each by itself."""
+        """Jobs that follow one prefix in one pass; with linear attention, or pictures behind it, each by itself."""
         groups: dict[Hashable, list[PreparedRequest]] = {}
         for job in shared:
-            groups.setdefault((job.prefix, job.request.attention, job.place if self._linear else 0), []).append(job)
+            alone = job.place if self._linear or job.request.close_ups else -1
+            groups.setdefault((job.prefix, job.request.attention, alone), []).append(job)
         rows = []
         for jobs in groups.values():
             known, tokens = jobs[0].layout.prefix, 0
@@ -292,30 +299,54 @@ class Auto(LocalModel):
             watched = self._language.watched * job.rest * (len(job.columns) + job.rest) if watch else 0
             flops[job.place] += self._layers_after(job) + int(watched)
         ids, mask = ids.to(device), mask.to(device)
+        positions, ahead = self._positions(jobs[0], ids, prefix)
         with watching(watch):
-            logits = self._read(ids, mask, [job.rest - 1 for job in jobs], prefix, cache, watch)
-        return logits, cache, mask, [prefix.ahead] * len(jobs)
+            logits = self._read(jobs, ids, mask, positions, cache=cache, watch=watch, flops=flops)
+        return logits, cache, mask, [ahead] * len(jobs)
+
+    def _positions(self, job: PreparedRequest, ids: Tensor, prefix: "KeptPrefix") -> tuple[Tensor | None, int | None]:
+        """Positions of tokens after a prefix, and how far the last is ahead; None for models that count tokens."""
+        if prefix.ahead is None:
+            return None, None
+        start, model = prefix.tokens + prefix.ahead, self._model.model
+        if not job.behind:
+            return (torch.arange(ids.shape[1], device=ids.device) + start).expand(3, len(ids), -1), prefix.ahead
+        inputs = {"input_ids": ids, **self._types(ids), **self._extras([(job, number) for number in job.behind])}
+        names = accepted(model.get_rope_index)
+        positions, ahead = model.get_rope_index(
+            **{name: self._placed(value) for name, value in inputs.items() if name in names}
+        )
+        return positions + start, prefix.ahead + int(ahead[0, 0])
 
     def _read(
-        self, ids: Tensor, mask: Tensor, last: Sequence[int], prefix: "KeptPrefix", cache: Any, watch: Watch | None
+        self,
+        jobs: Batch,
+        ids: Tensor,
+        mask: Tensor,
+        positions: Tensor | None,
+        *,
+        cache: Any,
+        watch: Watch | None,
+        flops: Counter[int],
     ) -> Tensor:
         """Logits at the last token of each row.
 
-        A long text is read in parts, so that memory does not grow with its square.
+        What is long is read in parts, so that memory does not grow with its square.
         """
-        rows, length = ids.shape
+        rows, known, last = len(ids), jobs[0].layout.prefix, [job.rest - 1 for job in jobs]
         step = max(SHORTEST_PART, most_scores(ids.device) // (rows * mask.shape[1]))
         logits: dict[int, Tensor] = {}
-        for start in range(0, length, step):
+        for start, end, units in self._parts(jobs[0], ids.shape[1], step):
             check_cancelled("model")
-            end = min(start + step, length)
             here = sorted({place - start for place in last if start <= place < end})
             if watch is not None:
                 watch.start = start
-            more = self._more(ids[:, start:end], mask[:, : prefix.tokens + end])
-            if prefix.ahead is not None:
-                places = torch.arange(start, end, device=ids.device) + prefix.tokens + prefix.ahead
-                more["position_ids"] = places.expand(3, rows, -1)
+            more = self._more(ids[:, start:end], mask[:, : known + end])
+            if positions is not None:
+                more["position_ids"] = positions[..., start:end]
+            if units:
+                types = {name: pad(each, (known + start, 0)) for name, each in self._types(ids[:, start:end]).items()}
+                more |= self._arguments(types | self._vision_inputs([(jobs[0], number) for number in units], flops))
             keep = torch.tensor(here, device=ids.device) if here else 1
             out = self._model(**more, past_key_values=cache, use_cache=True, logits_to_keep=keep).logits
             if out.shape[1] != len(here):  # some models give the logits after every token
@@ -324,6 +355,18 @@ class Auto(LocalModel):
                 row: out[row, here.index(place - start)] for row, place in enumerate(last) if start <= place < end
             }
         return torch.stack([logits[row] for row in range(rows)]).float()
+
+    def _parts(self, job: PreparedRequest, length: int, step: int) -> Iterator[tuple[int, int, range]]:
+        """Parts of about `step` tokens of what follows a prefix: start, end and units. A picture is not cut."""
+        sizes = [job.layout.sizes[number] for number in job.behind]
+        counts = np.cumsum([self._pictures.placeholder(size).tokens for size in sizes], dtype=np.int64)
+        ends = (np.flatnonzero(job.layout.visual[job.layout.prefix :])[counts - 1] + 1).tolist()
+        stops = [*ends, *range(step + (ends[-1] if ends else 0), length, step), length]
+        start = 0
+        for stop, following in zip(stops, [*stops[1:], sys.maxsize], strict=True):
+            if following - start > step:
+                yield start, stop, job.behind[bisect_right(ends, start) : bisect_right(ends, stop)]
+                start = stop
 
     def _more(self, ids: Tensor, mask: Tensor) -> dict[str, Any]:
         """What the model takes for text after what is in its cache."""
@@ -388,10 +431,16 @@ class Auto(LocalModel):
             flops[job.place] += int(self._language.layers(tokens))
             ids[row, length - tokens :] = torch.from_numpy(job.layout.ids[:tokens])
             mask[row, length - tokens :] = 1
-        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **self._types(ids, mask)}
-        inputs |= self._vision_inputs([job for job, _ in parts], flops)
+        types = {name: each * mask for name, each in self._types(ids).items()}
+        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **types}
+        shown = [(job, number) for job, tokens in parts for number in job.units_of(tokens)]
+        inputs |= self._vision_inputs(shown, flops)
         if hasattr(self._model.model, "rope_deltas"):
             self._model.model.rope_deltas = None  # left over from the call before, it would shift positions
+        return self._arguments(inputs)
+
+    def _arguments(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Those inputs that this model takes, on its device."""
         return {name: self._placed(value) for name, value in inputs.items() if name in self._names}
 
     def _placed(self, value: Any) -> Any:
@@ -399,28 +448,31 @@ class Auto(LocalModel):
             return value
         return value.to(self._model.device, self._model.dtype if value.is_floating_point() else None)
 
-    def _types(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def _types(self, ids: Tensor) -> dict[str, Tensor]:
         """Which tokens are visual, for models that ask; both names are in use."""
         if not TYPES & self._names:
             return {}
-        types = torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())) * mask
-        return dict.fromkeys(TYPES, types)
+        return dict.fromkeys(TYPES, torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())))
 
-    def _vision_inputs(self, batch: Batch, flops: Counter[int]) -> dict[str, Any]:
-        """The pictures of a batch: features and what belongs to them, or pixels."""
-        shown = [(job, number) for job in batch for number in range(len(job.layout.sizes))]
+    def _vision_inputs(self, shown: Shown, flops: Counter[int]) -> dict[str, Any]:
+        """Some pictures: features and what belongs to them, or pixels."""
         if not shown:
             return {}
         if not self._reuses:
-            for job in batch:
-                flops[job.place] += int(self._price_of(job.layout.sizes))
+            for job, number in shown:
+                flops[job.place] += int(self._price_of([job.layout.sizes[number]]))
             return self._pictures.joined([self._pictures.inputs(_picture(job, number)) for job, number in shown])
         features = self._features(shown, flops)
-        extras = [self._pictures.placeholder(job.layout.sizes[number]).extras for job, number in shown]
         outputs = self._tower.outputs([features[job.units[number]] for job, number in shown])
-        return {**self._pictures.joined(extras), "mm_encoder_outputs": {"image": outputs}}
+        return {**self._extras(shown), "mm_encoder_outputs": {"image": outputs}}
 
-    def _features(self, shown: Sequence[tuple[PreparedRequest, int]], flops: Counter[int]) -> dict[Hashable, Tensor]:
+    def _extras(self, shown: Shown) -> dict[str, Tensor]:
+        """What the language model must know about some pictures besides their features."""
+        return self._pictures.joined(
+            [self._pictures.placeholder(job.layout.sizes[number]).extras for job, number in shown]
+        )
+
+    def _features(self, shown: Shown, flops: Counter[int]) -> dict[Hashable, Tensor]:
         """Features of all pictures shown: kept ones, and the others computed now."""
         features: dict[Hashable, Tensor] = {}
         missing: dict[Size, dict[Hashable, tuple[PreparedRequest, int]]] = {}
@@ -572,6 +624,7 @@ def _capabilities(config: Any, pictures: Pictures, *, weights: int, pass_bytes: 
         kv_reuse=True,
         masks_frames=not _mixes(config),
         attention_map=True,
+        close_ups=True,
         generates=pictures.family.writes,
         frame_pairs=False,
         frame_multiple=pictures.multiple,

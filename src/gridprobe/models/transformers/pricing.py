@@ -128,9 +128,11 @@ class LanguagePrice:
 def price(language: LanguagePrice, job: PreparedRequest, pictures: Callable[[Sequence[Size]], float]) -> Cost:
     """What a request costs by itself; `pictures` prices the vision tower.
 
-    One with `visible_frames` finds the KV cache of all frames there.
+    One with `visible_frames` finds the KV cache of all frames there, and close-ups that of the overview.
     """
     layout, rest, known = job.layout, job.rest, len(job.columns)
+    if job.request.close_ups:
+        return _price_close_ups(language, job, pictures)
     watched = language.watched * rest * (known + rest) if job.request.attention else 0.0
     if job.request.visible_frames is not None:
         flops = language.layers(known + rest, known=known) + language.head + watched
@@ -144,6 +146,24 @@ def price(language: LanguagePrice, job: PreparedRequest, pictures: Callable[[Seq
         flops=flops,
         flops_paper=language.by_paper(len(layout)),
         flops_computed=flops,
+    )
+
+
+def _price_close_ups(
+    language: LanguagePrice, job: PreparedRequest, pictures: Callable[[Sequence[Size]], float]
+) -> Cost:
+    """What is new behind an overview, and what reading that too would have taken in addition."""
+    layout, known = job.layout, job.layout.prefix
+    new = pictures(layout.sizes[layout.prefix_units :])
+    flops = language.layers(len(layout), known=known) + language.head + new
+    return Cost(
+        calls=1,
+        tokens=job.rest,
+        visual_tokens=int(layout.visual[known:].sum()),
+        flops=flops,
+        flops_paper=language.by_paper(len(layout)) - language.by_paper(known),
+        flops_computed=flops,
+        flops_reused=language.layers(len(layout)) + language.head + pictures(layout.sizes) - flops,
     )
 
 
@@ -172,7 +192,8 @@ def language_price(config: Any) -> LanguagePrice:
     few, many = (_decoder_flops(shell.get_decoder(), tokens) for tokens in LENGTHS)
     pairs = (many / long - few / short) / (long - short)
     head, text = shell.get_output_embeddings().weight, text_config(config)
-    watched = 2.0 * len(watched_layers(text)) * text.num_attention_heads * _head_dim(text)
+    layers = _layer_configs(text)
+    watched = 2.0 * text.num_attention_heads * sum(_head_dim(layers[place]) for place in watched_layers(text))
     return LanguagePrice(few / short - pairs * short, pairs, 2.0 * head.numel(), _published(text), watched)
 
 
@@ -188,7 +209,7 @@ def _decoder_flops(decoder: Any, tokens: int) -> float:
 def _published(text: Any) -> tuple[float, float]:
     """N·L·(2(d² + 2·d·d_kv) + 4·N·d + 2d² + 6·d·f) + 2·N·d·V with d_kv = d·kv_heads/heads; experts count if active."""
     d, layers = text.hidden_size, text.num_hidden_layers
-    d_kv = d * _kv_heads(text) / text.num_attention_heads
+    d_kv = d * sum(map(_kv_heads, _layer_configs(text))) / layers / text.num_attention_heads
     experts = getattr(text, "num_experts_per_tok", None)
     f = experts * text.moe_intermediate_size if experts else text.intermediate_size
     token = layers * (2 * (d * d + 2 * d * d_kv) + 2 * d * d + 6 * d * f) + 2 * d * text.vocab_size
@@ -221,14 +242,19 @@ class PicturePrice:
 def token_bytes(config: Any, value_bytes: int) -> int:
     """Bytes of one token's activations at the widest place of a layer."""
     text = text_config(config)
-    attention = (text.num_attention_heads + 2 * _kv_heads(text)) * _head_dim(text)
+    attention = max((text.num_attention_heads + 2 * _kv_heads(each)) * _head_dim(each) for each in _layer_configs(text))
     return int((6 * text.hidden_size + 3 * text.intermediate_size + 3 * attention) * value_bytes)
 
 
 def cache_bytes(config: Any, value_bytes: int) -> int:
     """Bytes of one token's keys and values."""
-    text = text_config(config)
-    return int(2 * _kv_heads(text) * _head_dim(text) * text.num_hidden_layers * value_bytes)
+    layers = _layer_configs(text_config(config))
+    return int(2 * sum(_kv_heads(each) * _head_dim(each) for each in layers) * value_bytes)
+
+
+def _layer_configs(text: Any) -> list[Any]:
+    """What each layer of a language model is made by; Gemma 4's layers that see all frames have wider heads."""
+    return list(text.per_layer_config) if getattr(text, "is_heterogeneous", False) else [text] * text.num_hidden_layers
 
 
 def _kv_heads(text: Any) -> int:

@@ -299,6 +299,7 @@ class Composer:
         frames, shown = self._frames(request, sizes)
         prompt = self._turn.joint + self._data(request.prompt)
         first = request.prompt_order == "frames_first"
+        units = request.prefix_units if first else 0
         body = frames + prompt if first else f"{prompt}\n{frames}"
         led = bool(sizes) and first and frames.startswith(shown[0][0])
         opening = self._turn.before_picture if led else self._turn.before_text
@@ -310,15 +311,16 @@ class Composer:
         repeats[places] = [run for _, runs in shown for run in runs]
         ids = np.repeat(tokens, repeats)
         owners = np.empty(0, dtype=np.int64)
-        if shown and first:
-            last = places[np.cumsum([len(runs) for _, runs in shown]) - 1]
+        if units:
+            last = places[np.cumsum([len(runs) for _, runs in shown[:units]]) - 1]
             closed = [
-                place + self._closing(tokens[place + 1 :], text) for place, (text, _) in zip(last, shown, strict=True)
+                place + self._closing(tokens[place + 1 :], text)
+                for place, (text, _) in zip(last, shown[:units], strict=True)
             ]
             ends = np.cumsum(repeats)[closed]
             owners = np.searchsorted(ends, np.arange(ends[-1]), side="right")
             owners[: len(self._ids(opening))] = -1
-        return Layout(ids, ids == self._visual, tuple(sizes), len(owners), owners)
+        return Layout(ids, ids == self._visual, tuple(sizes), len(owners), units, owners)
 
     def _ids(self, text: str) -> list[int]:
         bos = self._tokenizer.bos_token
