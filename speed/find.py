@@ -1,12 +1,14 @@
 """gridprobe find on a gridworld library against its true times, and the index at the size of 10,000 hours.
 
-    python speed/find.py library [--videos 20] [--minutes 2 10] [--every 2] [--folder DIR]
+    python speed/find.py library [--videos 20] [--first-seed 3000] [--minutes 2 10] [--every 2] [--folder DIR]
     python speed/find.py synthetic [--hours 10000] [--width 128] [--folder DIR]
 
 `library` writes videos from the test seeds, indexes them with the embedded encoder, and looks for each of the 56 pairs
 of a colour and a shape: some never appear, some once, some several times, and most have look-alikes of the same shape
-or colour. "find" is `find_moments` with the embedded model; "similarity" is the same without the model, with the
-threshold on similarity that gives it the best F1 on these very queries. Both refine borders to 0.5 s.
+or colour. "find" is `find_moments` with the embedded model; "model alone" counts a segment if the model says yes,
+however similar it is. The others go without the model: "best threshold" counts what is as similar as gives the best F1
+on these very queries; "noise" what is further above the median frame than the largest of that many noise scores, as
+`importance.NoiseAware` has it; "gap" what is above the largest gap between segments. All refine borders to 0.5 s.
 
 `synthetic` writes vectors in place of videos: an hour has 1,800 in shots of 5 to 40, each its shot's direction and
 noise. A query is a shot's direction and noise; what is to be found is that shot's video.
@@ -28,12 +30,14 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ["GRIDPROBE_CACHE"] = "off"
 
 import numpy as np
 
 from gridprobe import load_model
+from gridprobe.importance import null_maximum
 from gridprobe.options import Options
 from gridprobe.selectors.base import Encoder, load_encoder
 from gridprobe_find.build import build, meta_of
@@ -46,8 +50,6 @@ from gridprobe_world.render import write_script
 from gridprobe_world.world import COLOURS, NEVER, SHAPES, TEST_SEEDS
 
 RESULTS = Path(__file__).parent / "results"
-FIRST_SEED = 2000
-"""Of the test seeds; those from 1000 on were used to write the search, these were not."""
 GOOD = 0.5
 Intervals = list[tuple[str, float, float]]
 
@@ -55,12 +57,12 @@ Intervals = list[tuple[str, float, float]]
 # The library.
 
 
-def write_library(folder: Path, count: int, minutes: Sequence[float]) -> dict[str, Intervals]:
+def write_library(folder: Path, count: int, minutes: Sequence[float], first_seed: int) -> dict[str, Intervals]:
     """Videos, log-uniform in length, and where each pair of a colour and a shape is on screen."""
     folder.mkdir(parents=True, exist_ok=True)
     truth: dict[str, Intervals] = {f"{colour} {shape}": [] for colour in COLOURS for shape in SHAPES}
     for number in range(count):
-        seed = TEST_SEEDS[FIRST_SEED + number]
+        seed = TEST_SEEDS[first_seed + number]
         worlds, draw = script(seed, "standard"), random.Random(seed)
         duration = float(round(60 * math.exp(draw.uniform(math.log(minutes[0]), math.log(minutes[1])))))
         path = folder / f"{number:03d}.mp4"
@@ -122,6 +124,20 @@ def closer(index: LibraryIndex, encoder: Encoder, query: str, moments: Sequence[
     return joined(near)
 
 
+def noise_floor(index: LibraryIndex, encoder: Encoder, query: str) -> float:
+    """The similarity that stands out from the frames of the library, by the rule of `importance.NoiseAware`."""
+    curves = index.curves([video.key for video in index.videos()], encoder.texts([query])[0])
+    scores = np.concatenate([curve.scores for curve in curves.values()])
+    middle = float(np.median(scores))
+    return middle + 1.4826 * float(np.median(np.abs(scores - middle))) * null_maximum(len(scores))
+
+
+def gap_floor(moments: Sequence[Moment]) -> float:
+    """The similarity above the largest gap."""
+    scores = np.sort([moment.similarity for moment in moments])[::-1]
+    return float(scores[np.argmax(-np.diff(scores))]) if len(scores) > 1 else -1.0
+
+
 def cpu() -> float:
     """CPU seconds so far; those of the process that decodes count only once it has ended, so they are missing."""
     return sum(
@@ -130,7 +146,7 @@ def cpu() -> float:
 
 
 def library(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    truth = write_library(folder / "videos", arguments.videos, arguments.minutes)
+    truth = write_library(folder / "videos", arguments.videos, arguments.minutes, arguments.first_seed)
     encoder, model = load_encoder("embedded", cache=False), load_model("embedded")
     plan = Options.from_preset("gridworld", effort="quick").resolve(model=model)
     shutil.rmtree(folder / "index", ignore_errors=True)
@@ -140,7 +156,9 @@ def library(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     indexing, indexing_cpu = time.perf_counter() - start, cpu() - before
     names = random.Random(0).sample(list(truth), min(arguments.queries, len(truth)))
     truth = {name: truth[name] for name in names}
-    found, alone, seconds, calls, checked, unchecked = {}, {}, [], 0, 0, 0
+    found, plain, alone, seconds, calls, checked, unchecked = {}, {}, {}, [], 0, 0, 0
+    noise: dict[str, float] = {}
+    gap: dict[str, float] = {}
     rough = FindOptions(verify=False, precision=60)  # borders are refined below, for what is above the threshold
     for number, query in enumerate(truth):
         result = find_moments(index, f"a {query}", encoder=encoder, plan=plan)
@@ -149,12 +167,18 @@ def library(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         calls, checked = calls + result.work.model.calls, checked + result.work.checked
         unchecked += sum("not checked" in problem for problem in result.problems)
         alone[query] = list(find_moments(index, f"a {query}", encoder=encoder, plan=None, options=rough).moments)
+        with patch("gridprobe_find.find.weighed", list):
+            plain[query] = list(find_moments(index, f"a {query}", encoder=encoder, plan=plan).moments)
+        noise[query], gap[query] = noise_floor(index, encoder, f"a {query}"), gap_floor(alone[query])
         print(number, query, len(truth[query]), len(found[query]), result.work, file=sys.stderr, flush=True)
     cuts = sorted({moment.similarity for moments in alone.values() for moment in moments})
+
+    def over(floors: dict[str, Any], *, near: bool = True) -> dict[str, float]:
+        kept = {q: [m for m in moments if m.similarity >= floors[q]] for q, moments in alone.items()}
+        return scores_of({q: closer(index, encoder, f"a {q}", ms) for q, ms in kept.items()} if near else kept, truth)
+
     steps = cuts[:: max(1, len(cuts) // 200)]
-    over = {cut: {q: [m for m in ms if m.similarity >= cut] for q, ms in alone.items()} for cut in steps}
-    best = max(steps, key=lambda cut: scores_of(over[cut], truth)["f1"])
-    over[best] = {query: closer(index, encoder, f"a {query}", moments) for query, moments in over[best].items()}
+    best = float(max(steps, key=lambda cut: over(dict.fromkeys(truth, cut), near=False)["f1"]))
     hours = report.seconds / 3600
     return {
         "videos": arguments.videos,
@@ -162,7 +186,10 @@ def library(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "every": arguments.every,
         "queries": {n: sum(min(len(t), 2) == n for t in truth.values()) for n in (0, 1, 2)},
         "find": scores_of(found, truth),
-        "similarity, best threshold": {**scores_of(over[best], truth), "threshold": best},
+        "model alone": scores_of(plain, truth),
+        "similarity, best threshold": {**over(dict.fromkeys(truth, best)), "threshold": best},
+        "similarity, noise": over(noise),
+        "similarity, gap": over(gap),
         "calls_per_query": calls / len(truth),
         "segments_per_query": checked / len(truth),
         "queries_with_unchecked_segments": unchecked,
@@ -281,6 +308,7 @@ def main() -> None:
     parser.add_argument("what", choices=("library", "synthetic", "query"))
     parser.add_argument("way", nargs="?", choices=("ann", "exact"))
     parser.add_argument("--videos", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=3000, help="those up to 2999 were used to write the search")
     parser.add_argument("--minutes", type=float, nargs=2, default=(2.0, 10.0))
     parser.add_argument("--queries", type=int, default=56)
     parser.add_argument("--every", type=float, default=2.0)

@@ -9,7 +9,8 @@ import numpy as np
 from gridprobe import MockModel
 from gridprobe.models import Request
 from gridprobe.models.base import Cost
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.selectors.base import Encoder, Vectors
 from gridprobe.video import FramePool, FrameSize, write_video
 

@@ -27,7 +27,7 @@ from gridprobe.cli.console import (
 from gridprobe.cli.help import Verb, names_of
 from gridprobe.cli.options import FILE, in_groups, method_options, model_options, models_of, options_of
 from gridprobe.errors import UsageError
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.registry import ENCODERS
 from gridprobe.report.format import amount, clock
 from gridprobe.selectors.base import Encoder, load_encoder

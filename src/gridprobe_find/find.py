@@ -8,20 +8,17 @@ from itertools import pairwise
 from gridprobe._util import announce
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.models.base import Cost
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.selectors.base import Encoder
 from gridprobe_find.index import IndexedVideo, LibraryIndex, Vectors
-from gridprobe_find.propose import Curve, Proposal, control_segments, cut_level, fuse, seen_segments
-from gridprobe_find.verify import ASKED, FRAMES, check_segments, question_about, refined
+from gridprobe_find.propose import Curve, Proposal, cut_level, fuse, seen_segments
+from gridprobe_find.verify import ASKED, FRAMES, check_segments, question_about, refined, weighed
 
 EXACT_NUMBERS = 32_000_000
 """Up to that many numbers in vectors are compared directly; beyond it the index proposes videos first."""
 MOST_VIDEOS, MOST_LINES = 200, 50
 """Videos that are looked at closely, and spoken lines, for one query."""
-CONTROLS, TIMES_AS_SURE, SUREST = 4, 2.0, 0.95
-"""A moment needs this many times the odds that the model gives to segments that show it least, but no more than SUREST:
-some models say yes to some things wherever they look."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class Moment:
     start: float
     end: float
     probability: float | None
-    """That the model gives to yes; None for what was not checked by a model."""
+    """Of yes, by the model and by how similar it is (`verify.weighed`); None for what was not checked by a model."""
     similarity: float
     text: str = ""
     """What is said there, if words of the query are."""
@@ -92,8 +89,6 @@ class FindResult:
     moments: tuple[Moment, ...]
     work: FindWork
     problems: tuple[str, ...] = ()
-    bar: float = 0.0
-    """The probability that a moment needed: the threshold, or more; see `CONTROLS`."""
 
     @property
     def not_found(self) -> bool:
@@ -142,18 +137,16 @@ def find_moments(
     problems = list(encoder.notes(query))
     if options.verify and plan is not None:
         question = question_about(query, template=plan.template, asked=options.asked)
-        moments, work, bar = _verified(
-            proposals, scope, plan, question, options=options, problems=problems, query=query
-        )
+        moments, work = _verified(proposals, scope, plan, question, options=options, problems=problems, query=query)
     else:
         moments = [(each, _moment(scope, each, None)) for each in proposals.segments]
-        work, bar = proposals.work, 0.0
+        work = proposals.work
     final = []
     for segment, moment in moments:
         final.append(_refine(segment, moment, proposals, encoder, options.precision, problems))
     work = replace(work, encoded=sum(count for _, count in final), seconds=time.perf_counter() - begin)
     ordered = sorted((moment for moment, _ in final), key=lambda each: (-(each.probability or 0), -each.similarity))
-    return FindResult(query, tuple(joined(ordered)), work, tuple(dict.fromkeys(problems)), bar)
+    return FindResult(query, tuple(joined(ordered)), work, tuple(dict.fromkeys(problems)))
 
 
 def propose(index: LibraryIndex, query: str, encoder: Encoder, scope: dict[str, IndexedVideo]) -> Proposals:
@@ -190,44 +183,28 @@ def _verified(
     options: FindOptions,
     problems: list[str],
     query: str,
-) -> tuple[list[tuple[Proposal, Moment]], FindWork, float]:
-    """The segments that the model confirms, and those in which the whole query is said; and what it took to count."""
+) -> tuple[list[tuple[Proposal, Moment]], FindWork]:
+    """The segments that the model and their similarity confirm, and those in which the whole query is said."""
     spoken = [each for each in proposals.segments if each.text and says(each.text, query)]
     rest = [each for each in proposals.segments if each not in spoken]
     asked, left = rest[: options.checks], rest[options.checks :]
     announce("checks", len(asked))
     if left:
         problems.append(f"{len(left)} less similar segments were not checked; --checks {len(rest)} checks all")
-    work = proposals.work
-
-    def chances(segments: list[Proposal]) -> list[float]:
-        """The probability of each; 0 for one whose frames cannot be read."""
-        nonlocal work
-        values = []
-        paths = [(scope[each.key].path, each) for each in segments]
-        for check in check_segments(plan, question, paths, frames=options.frames):
-            if isinstance(check, VideoError):
-                problems.append(str(check))
-                values.append(0.0)
-                continue
-            work = replace(work, checked=work.checked + 1, model=work.model + check.cost)
-            problems.extend(check.notes)
-            values.append(check.probability)
-        return values
-
-    found, bar = chances(asked), options.threshold
-    if any(chance >= bar for chance in found):
-        controls = control_segments(proposals.curves, proposals.cut, count=CONTROLS)
-        bar = max(bar, min(SUREST, _surer(max(chances(controls), default=0.0))))
+    work, checked = proposals.work, []
+    paths = [(scope[each.key].path, each) for each in asked]
+    for segment, check in zip(asked, check_segments(plan, question, paths, frames=options.frames), strict=True):
+        if isinstance(check, VideoError):
+            problems.append(str(check))
+            continue
+        work = replace(work, checked=work.checked + 1, model=work.model + check.cost)
+        problems.extend(check.notes)
+        checked.append((segment, check.probability))
     kept = [(each, _moment(scope, each, None)) for each in spoken]
-    pairs = zip(asked, found, strict=True)
-    kept += [(each, _moment(scope, each, chance)) for each, chance in pairs if chance >= bar]
-    return kept, work, bar
-
-
-def _surer(probability: float) -> float:
-    """The probability with `TIMES_AS_SURE` times the odds."""
-    return TIMES_AS_SURE * probability / (1 + (TIMES_AS_SURE - 1) * probability)
+    for segment, chance in weighed(checked):
+        if chance >= options.threshold:
+            kept.append((segment, _moment(scope, segment, chance)))
+    return kept, work
 
 
 def says(line: str, query: str) -> bool:

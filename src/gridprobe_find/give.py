@@ -38,7 +38,6 @@ def find_dict(result: FindResult) -> dict[str, Any]:
         "query": result.query,
         "found": not result.not_found,
         "moments": [moment_dict(each) for each in result.moments],
-        "bar": result.bar,
         "work": work,
         "problems": list(result.problems),
     }

@@ -75,17 +75,6 @@ def seen_segments(key: str, curve: Curve, cut: float) -> list[Proposal]:
     return proposals
 
 
-def control_segments(curves: Mapping[str, Curve], cut: float, *, count: int) -> list[Proposal]:
-    """Segments that show it least, each of another video: what the model says there by itself."""
-    lowest = []
-    for key, curve in curves.items():
-        place, step = int(curve.scores.argmin()), curve.step or 1.0
-        if curve.scores[place] < cut:
-            time = float(curve.times[place])
-            lowest.append(Proposal(key, max(0.0, time - step), time + step, float(curve.scores[place])))
-    return sorted(lowest, key=lambda each: each.score)[:count]
-
-
 def fuse(seen: Sequence[Proposal], said: Sequence[Proposal], *, bridge: float = 1.0) -> list[Proposal]:
     """Both lists as one, best first, by reciprocal ranks; a line within a seen segment of its video joins it."""
     ranked = sorted(seen, key=lambda each: -each.score)

@@ -17,7 +17,8 @@ import numpy as np
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.errors import Attempt, GridProbeError, UsageError
-from gridprobe.options import Options, Plan
+from gridprobe.options import Options
+from gridprobe.plan import Plan
 from gridprobe.question import Question
 
 Columns = dict[str, Any]

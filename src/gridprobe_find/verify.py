@@ -1,5 +1,6 @@
 """Is it there? A model is asked yes or no about each proposed segment; then the borders are sampled more densely."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -9,7 +10,7 @@ import numpy as np
 from gridprobe._util import report
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.models.base import Cost, Posterior, Request, choose, score_rotated
-from gridprobe.options import Plan
+from gridprobe.plan import Plan
 from gridprobe.question import Question, wording
 from gridprobe.selectors.base import Encoder
 from gridprobe.selectors.gridprobe import overview_request
@@ -23,6 +24,8 @@ FRAMES = 8
 """Frames that the model sees of a segment."""
 TOGETHER = 8
 """Segments that one call of the model reads."""
+CERTAIN = 1e-9
+"""The least probability, so that odds are finite."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,34 @@ def _answers(plan: Plan, question: Question, requests: list[Request]) -> list[Po
     if plan.rotations == 1:
         return choose(plan.model, requests) if requests else []
     return [score_rotated(plan.model, each, question, rotations=plan.rotations) for each in requests]
+
+
+def weighed(checked: Sequence[tuple[Proposal, float]]) -> list[tuple[Proposal, float]]:
+    """Most similar first, each with the mean, in log odds, of the model's yes there and at its similarity in general.
+
+    In general is the mean of its yes over segments of about that similarity, which never falls as the similarity rises
+    (isotonic regression). So one yes among denied segments that are as similar or more so does not count, and a
+    lukewarm answer among confirmed ones does. A similarity that says nothing about the model's yes changes little.
+    """
+    ordered = sorted(checked, key=lambda each: (-each[0].score, each[1]))
+    levels: list[tuple[float, int]] = []  # a mean, and of how many segments
+    for segment, chance in ordered:
+        if not segment.score:  # it is said there, not seen
+            continue
+        total, count = chance, 1
+        while levels and levels[-1][0] < total / count:
+            mean, before = levels.pop()
+            total, count = total + mean * before, count + before
+        levels.append((total / count, count))
+    usual = iter([mean for mean, count in levels for _ in range(count)])
+    return [(each, _between(chance, next(usual) if each.score else chance)) for each, chance in ordered]
+
+
+def _between(first: float, second: float) -> float:
+    """The probability half way between two in log odds."""
+    odds = [max(each, CERTAIN) / max(1 - each, CERTAIN) for each in (first, second)]
+    middle = math.sqrt(odds[0] * odds[1])
+    return middle / (1 + middle)
 
 
 def refined(

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from gridprobe import MockModel
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.models import Request
 from gridprobe_find.build import build, meta_of
 from gridprobe_find.find import FindOptions, FindResult, FindWork, Moment, find_moments, joined, says
 from gridprobe_find.give import as_edl, as_lines, as_otio, as_page, as_parquet, check_file_name, find_dict, save_clips
 from gridprobe_find.index import LibraryIndex, open_index
-from gridprobe_find.verify import question_about
+from gridprobe_find.propose import Proposal
+from gridprobe_find.verify import question_about, weighed
 from library_kit import ColourEncoder, painted, plan_of, sees_red
 
 ENCODER = ColourEncoder()
@@ -80,19 +80,29 @@ def test_what_the_model_denies_is_not_found(index: LibraryIndex) -> None:
     assert search(index, "something red", MockModel(sees_red), threshold=0.61).moments
 
 
-def test_a_model_that_says_yes_everywhere_must_be_surer_where_it_is_shown(index: LibraryIndex) -> None:
-    def leaning(request: Request) -> dict[str, float]:
-        yes = 0.97 if sees_red(request)["A"] > 0.5 else 0.7
-        return {"A": yes, "B": 1 - yes}
+@pytest.mark.parametrize(
+    ("similarities", "chances", "kept"),
+    [
+        ([0.3, 0.2, 0.1, -0.1], [0.0, 0.0, 0.01, 0.77], []),
+        ([0.31, 0.30, 0.30, 0.1], [1.0, 0.4, 0.99, 0.01], [0, 1, 2]),
+        ([0.3, 0.29, 0.28, 0.27], [0.05, 0.95, 0.05, 0.95], [1, 3]),
+        ([0.3], [0.9], [0]),
+        ([0.3, 0.3], [0.45, 0.7], [0, 1]),
+        ([0.0, 0.0], [0.9, 0.1], [0]),
+        ([], [], []),
+    ],
+    ids=["a yes below denials", "lukewarm among yes", "looks alike", "one", "as similar", "only said", "none"],
+)
+def test_both_the_model_and_the_similarity_count(
+    similarities: list[float], chances: list[float], kept: list[int]
+) -> None:
+    segments = [Proposal(str(place), 0, 1, similarity) for place, similarity in enumerate(similarities)]
 
-    result = search(index, "something red", MockModel(leaning))
-    fair = search(index, "something red")
-
-    assert len(result.moments) == 2
-    assert result.bar == pytest.approx(1.4 / 1.7)
-    assert fair.bar == 0.5
-    everywhere = search(index, "something red", MockModel(lambda request: {"A": 0.99, "B": 0.01}))
-    assert (everywhere.bar, everywhere.not_found) == (0.95, False)
+    for order in (slice(None), slice(None, None, -1)):
+        both = weighed(list(zip(segments, chances, strict=True))[order])
+        assert sorted(int(each.key) for each, chance in both if chance >= 0.5) == kept
+    assert all(0 <= chance <= 1 for _, chance in both)
+    assert [chance for _, chance in both] == pytest.approx(chances) if len(both) == 1 else True
 
 
 def test_what_is_said_needs_no_model(index: LibraryIndex) -> None:
@@ -118,7 +128,7 @@ def test_the_model_is_asked_about_small_frames_of_each_segment(index: LibraryInd
 def test_what_is_left_unchecked_is_said(index: LibraryIndex) -> None:
     result = search(index, "something red", checks=1)
 
-    assert result.work.checked == 1 + 3  # three videos have segments to compare with
+    assert result.work.checked == 1
     assert any(re.search(r"less similar segments were not checked; --checks \d", each) for each in result.problems)
 
 
