@@ -41,7 +41,7 @@ from gridprobe.importance import null_maximum
 from gridprobe.options import Options
 from gridprobe.selectors.base import Encoder, load_encoder
 from gridprobe_find.build import build, meta_of
-from gridprobe_find.find import FindOptions, Moment, find_moments, joined
+from gridprobe_find.find import FindOptions, LibraryMoment, find_moments, joined
 from gridprobe_find.index import IndexedVideo, IndexMeta, LibraryIndex, open_index
 from gridprobe_find.propose import Proposal
 from gridprobe_find.verify import refined
@@ -77,13 +77,13 @@ def write_library(folder: Path, count: int, minutes: Sequence[float], first_seed
     return truth
 
 
-def iou(moment: Moment, other: tuple[str, float, float]) -> float:
+def iou(moment: LibraryMoment, other: tuple[str, float, float]) -> float:
     video, start, end = other
     shared = min(moment.end, end) - max(moment.start, start)
     return max(0.0, shared) / (max(moment.end, end) - min(moment.start, start)) if moment.video == video else 0.0
 
 
-def matched(moments: Sequence[Moment], truth: Intervals) -> list[float]:
+def matched(moments: Sequence[LibraryMoment], truth: Intervals) -> list[float]:
     """The IoU of each true moment with the one that was found for it; pairs with the highest IoU come first."""
     pairs = sorted(((iou(m, t), i, j) for i, m in enumerate(moments) for j, t in enumerate(truth)), reverse=True)
     best, used = [0.0] * len(truth), set()
@@ -94,7 +94,7 @@ def matched(moments: Sequence[Moment], truth: Intervals) -> list[float]:
     return best
 
 
-def scores_of(found: dict[str, list[Moment]], truth: dict[str, Intervals]) -> dict[str, float]:
+def scores_of(found: dict[str, list[LibraryMoment]], truth: dict[str, Intervals]) -> dict[str, float]:
     values = {query: matched(found[query], truth[query]) for query in truth}
     good = sum(value >= GOOD for each in values.values() for value in each)
     true, given = sum(map(len, truth.values())), sum(map(len, found.values()))
@@ -112,7 +112,7 @@ def scores_of(found: dict[str, list[Moment]], truth: dict[str, Intervals]) -> di
     }
 
 
-def closer(index: LibraryIndex, encoder: Encoder, query: str, moments: Sequence[Moment]) -> list[Moment]:
+def closer(index: LibraryIndex, encoder: Encoder, query: str, moments: Sequence[LibraryMoment]) -> list[LibraryMoment]:
     """The moments with refined borders, as `find` has them."""
     vector, keys = encoder.texts([query])[0], {video.path: video.key for video in index.videos()}
     near = []
@@ -132,7 +132,7 @@ def noise_floor(index: LibraryIndex, encoder: Encoder, query: str) -> float:
     return middle + 1.4826 * float(np.median(np.abs(scores - middle))) * null_maximum(len(scores))
 
 
-def gap_floor(moments: Sequence[Moment]) -> float:
+def gap_floor(moments: Sequence[LibraryMoment]) -> float:
     """The similarity above the largest gap."""
     scores = np.sort([moment.similarity for moment in moments])[::-1]
     return float(scores[np.argmax(-np.diff(scores))]) if len(scores) > 1 else -1.0

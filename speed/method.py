@@ -69,6 +69,8 @@ WAYS = {
     "without profile, full": Way({"effort": "full", "profile": "off"}),
     "close-ups among": Way({"effort": "auto", "context": "small"}),
     "ours full, 2": Way({"effort": "full", "frames": 2}),
+    "without profile, 8": Way({"effort": "full", "frames": 8, "profile": "off"}),
+    "without profile, 2": Way({"effort": "full", "frames": 2, "profile": "off"}),
     "ours auto, refine": Way({"effort": "auto", "refine": True}),
     "nano probes for micro": Way({"effort": "auto", "exit_confidence": 0.99}, prober="embedded:nano"),
     # How to make the map and how many frames to keep: always the whole way, with all other frames as context.

@@ -34,7 +34,7 @@ def dilute(heads: npt.ArrayLike, extra: int, seed: int = 0) -> Heads:
     late = np.linspace(0.2, 1.8, frames) ** rng.uniform(0, 3, size=(extra, 1))
     pattern = sinks / sinks.max(axis=1, keepdims=True) + late / late.max(axis=1, keepdims=True)
     noise = np.random.default_rng([seed, zlib.crc32(mine.tobytes())]).gamma(2.0, 0.1, size=(extra, frames))
-    return np.concatenate([mine, mine.max() * (pattern + 0.3 * noise)])
+    return np.concatenate([mine, np.minimum(1.0, mine.max() * (pattern + 0.3 * noise))])
 
 
 class FaultyModel(ModelWrapper):

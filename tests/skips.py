@@ -9,6 +9,8 @@ COMMANDS = {
     r"no DejaVu Sans on this machine": "apt-get install fonts-dejavu-core && make test",
     r"no Chromium on this machine": "apt-get install chromium && make test",
     r"Playwright is not installed": ".venv/bin/python -m pip install playwright && make test",
+    r"PocketSphinx is not installed": ".venv/bin/python -m pip install pocketsphinx && make test-all",
+    r"no eSpeak NG on this machine": "apt-get install espeak-ng && make test-all",
     r"needs strace": "apt-get install strace && make test",
     r"could not import 'ray'|the official client is not|the SDK of the Model Context|could not import 'torch'": (
         "rm .venv/.dev && make test"

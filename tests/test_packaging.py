@@ -25,6 +25,8 @@ PACKAGES = (
     "gridprobe_find",
     "gridprobe_selectors",
     "gridprobe_serve",
+    "gridprobe_watch",
+    "gridprobe_speech",
     "gridprobe_world",
 )
 LIGHT = {"av", "click", "gridprobe", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "numpy", "pillow"}
@@ -182,6 +184,15 @@ class TestWithoutExtras:
 
         assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
         assert done.stdout
+
+    def test_contact_sheets_are_made(self, plain: Environment, tmp_path: Path) -> None:
+        video = numbered_video(tmp_path / "talk.mp4", 100)
+
+        done = plain.gridprobe("watch", video, "--json", "--out", tmp_path / "out")
+
+        assert (done.returncode, done.stderr) == (0, "")
+        (sheet,) = json.loads(done.stdout)["sheets"]
+        assert Path(sheet["file"]).read_bytes()[:2] == b"\xff\xd8" and sheet["tokens"] <= 1600
 
     def test_a_question_names_the_extra_that_is_missing(self, plain: Environment, tmp_path: Path) -> None:
         video = numbered_video(tmp_path / "clip.mp4", 30)

@@ -224,3 +224,37 @@ def test_operations_are_the_same_without_arithmetic(
     counted = cost_model_of(folder).cost(request)
     with shares["without_arithmetic"]():
         assert cost_model_of(folder).cost(request) == counted
+
+
+def test_watch_compares_with_the_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rival = tmp_path / "crv"
+    rival.write_text(
+        f"#!{sys.executable}\nimport json, sys\nfrom pathlib import Path\nfrom PIL import Image\n"
+        "out = Path(sys.argv[3])\n(out / 'grids').mkdir(parents=True)\n"
+        "Image.new('RGB', (1500, 1500)).save(out / 'grids' / 'grid_001.jpg')\n"
+        "(out / 'frames.json').write_text(json.dumps({'frames': [{'timestamp_sec': 1.0}]}))\n"
+    )
+    rival.chmod(0o755)
+
+    short = ("--minutes", 0.2, "--brief", 0.5)
+    run("watch.py", "--rival", rival, *short, "--out", tmp_path / "table.md", monkeypatch=monkeypatch)
+
+    first, brief = [line for line in (tmp_path / "table.md").read_text().splitlines() if " min |" in line]
+    assert first.startswith("| gridworld, 0.2 min | 1 | ") and " | 1 | 3,000 | " in first
+    assert brief.startswith("| brief flashes, 0.5 min | 1 | ")
+
+
+def test_the_agent_reads_the_cells_that_the_sheet_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    from gridprobe_watch.sheets import look
+    from videos import numbered_video
+
+    monkeypatch.syspath_prepend(str(SPEED))
+    program = runpy.run_path(str(SPEED / "agent.py"))
+    seen = look(numbered_video(tmp_path / "talk.mp4", 100, size=(64, 64)), frames=10, columns=4, per_sheet=10)
+
+    cells = program["cells_of"](seen.sheets[0].draw(), 10, 4)
+
+    for cell, frame in zip(cells, seen.frames.pixels, strict=True):
+        assert np.array_equal(np.asarray(cell), frame)

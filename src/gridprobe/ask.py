@@ -40,13 +40,15 @@ from gridprobe.limits import Price, UsageTracker, price_of_asking, price_of_sele
 from gridprobe.models import FrameGroup, Model, ModelLike, Posterior, Request
 from gridprobe.models.base import Cost, score_rotated
 from gridprobe.open_ended import NO_PLACE, answer_open, lettered
-from gridprobe.options import Options
+from gridprobe.options import PUBLISHED, Options
 from gridprobe.plan import Plan
 from gridprobe.question import Question, describes, wording
+from gridprobe.registry import transcriber
 from gridprobe.selectors import Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Moved, Pending, Video
+from gridprobe.video.subtitles import MAX_TOKENS, Ears, Subtitles
 
 T = TypeVar("T")
 ONE_PASS = ("quick", "all")
@@ -87,8 +89,9 @@ def ask(
         frames: how many of them to keep, or "auto" to let the map decide.
         preset: "default", or "paper" for the published method.
         show_map: make the map also for an answer that the overview settles.
-        **settings: `times`, the seconds of your own frames, and any other field of `Options` on top of the preset,
-            such as `show="importance"`.
+        **settings: `times`, the seconds of your own frames; `subtitles`, `subtitle_language` and `transcribe`, as for
+            `Session`; and any other field of `Options` on top of the preset, such as `show="importance"`, or
+            `window=(80, 300)` for a part of the video, in seconds.
     """
     settings |= {"reuse": False, "k": k, "frames": frames}
     settings |= {"model": model, "answer_model": answer_model}
@@ -103,6 +106,9 @@ def ask_many(
     options: Sequence[str] = (),
     setup: Plan | None = None,
     show_map: bool = False,
+    subtitles: str | Path | Subtitles | None = None,
+    subtitle_language: str = "",
+    transcribe: str = "",
     **settings: Any,
 ) -> Iterator[tuple[VideoLike, Answer | GridProbeError]]:
     """Ask about many videos: each of them with its answer, or with the error that left it without one, as they come.
@@ -115,6 +121,9 @@ def ask_many(
         options: the answers to choose from, if `question` is a plain text.
         setup: a ready-made plan in place of the settings.
         show_map: as for `ask`.
+        subtitles: as for `Session`.
+        subtitle_language: as for `Session`.
+        transcribe: as for `Session`.
         **settings: as for `Session`: `model`, `answer_model`, `selector`, `preset` and any field of `Options`.
     """
     if isinstance(videos, str | Path):
@@ -124,15 +133,18 @@ def ask_many(
     elif options:
         raise UsageError("the question has its own options; give options= only with a plain text")
     questions = [question] if isinstance(question, Question) else list(question)
-    return _each_video(list(videos), questions, _plan_of(setup, **settings).loaded(), show_map=show_map)
+    if subtitles is None:
+        subtitles = _default_subtitles(setup, settings.get("preset", "default"))
+    ears = {"subtitles": subtitles, "subtitle_language": subtitle_language, "transcribe": transcribe}
+    return _each_video(list(videos), questions, _plan_of(setup, **settings).loaded(), ears, show_map=show_map)
 
 
 def _each_video(
-    videos: list[VideoLike], questions: list[Question], plan: Plan, *, show_map: bool
+    videos: list[VideoLike], questions: list[Question], plan: Plan, ears: dict[str, Any], *, show_map: bool
 ) -> Iterator[tuple[VideoLike, Answer | GridProbeError]]:
     for done, video in enumerate(videos, start=1):
         try:
-            with Session(video, setup=plan, reuse=len(questions) > 1) as session:
+            with Session(video, setup=plan, reuse=len(questions) > 1, **ears) as session:
                 for outcome in in_sequence(session.ask_each(questions, show_map=show_map)):
                     yield video, _answer_or_error(outcome)
         except FOR_ALL:
@@ -350,7 +362,8 @@ class _Asking:
     def _densely(self, video: Video, kept: Kept) -> Answer:
         """The answer from the segments that the map points at, sampled as densely as the whole was."""
         assert kept.selection.scores is not None and self.plan.sampling is not None
-        segments = hot_stretches(kept.selection.scores, video.info.duration or kept.pool.times[-1])
+        start, end = video.span
+        segments = hot_stretches(kept.selection.scores, (end or kept.pool.times[-1]) - start, start)
         closer, opening = timed(lambda: video.within(segments))
         plan = replace(self.plan, sampling=replace(self.plan.sampling, segments=segments), refine=False)
         asking = replace(self, plan=plan, video=closer, second=True, show_map=False)
@@ -542,6 +555,11 @@ class ArrayFrames:
 class Session:
     """One video, many questions. Arguments as for `ask`, or a ready-made `setup` in their place.
 
+    `subtitles` are "auto", "none" or a file. "auto" takes a file next to the video or a text track inside it, in
+    `subtitle_language` if that is given; it is the default, but with a ready-made setup or a published preset. A video
+    without any is transcribed if `transcribe` names a recogniser. The lines stand between the frames, and frames next
+    to which words of the question are said are candidates.
+
     The pool is decoded at the first question; each question then decodes only those of its kept frames that no earlier
     question kept. Both sizes stay in memory up to `VideoLimits.memory` bytes, and in the frame cache on disk. With
     `reuse` the model keeps the KV cache of the frames, so the next question pays only for its text; answers stay the
@@ -559,6 +577,9 @@ class Session:
         selector: str | Selector = "gridprobe",
         preset: str = "default",
         reuse: bool = True,
+        subtitles: str | Path | Subtitles | None = None,
+        subtitle_language: str = "",
+        transcribe: str = "",
         **settings: Any,
     ) -> None:
         if not isinstance(video, str | Path | Video | FramePool):
@@ -568,6 +589,10 @@ class Session:
         settings |= {"model": model, "answer_model": answer_model, "selector": selector, "preset": preset}
         self.setup = for_video(_plan_of(setup, **settings), video).loaded()
         """Everything that decides the answers."""
+        if subtitles is None:
+            subtitles = _default_subtitles(setup, preset)
+        self._ears = Ears(subtitles, subtitle_language, transcriber(transcribe) if transcribe else None)
+        self._heard: Subtitles | None = None
         self._reuse = reuse
         self._video = video
         self._opened: Video | ArrayFrames | None = None
@@ -612,6 +637,14 @@ class Session:
             sampling.num_frames if sampling else len(video) if isinstance(video, FramePool) else 1
         )
 
+    @property
+    def subtitles(self) -> Subtitles:
+        """What is said in the video, as far as questions are shown it."""
+        if self._heard is None:
+            footage = self._footage
+            self._heard = self._ears.hear(footage) if isinstance(footage, Video) else Subtitles(())
+        return self._heard
+
     def ask(self, question: Question | str, *, options: Sequence[str] = (), show_map: bool = False) -> Answer:
         """Answer a question: from the overview if it is sure, else from the frames that the selector keeps.
 
@@ -626,11 +659,12 @@ class Session:
             raise UsageError("the question has its own options; give options= only with a plain text")
         if self.setup.template is not None:
             question = replace(question, template=wording(self.setup.template, question.template))
+        subtitles, question = self.subtitles, question.hearing(self.subtitles, interleaved=self.setup.interleaves)
         usage = UsageTracker(self.setup.usage_limits)
         plan = self.setup.limited(usage)
         asking = _Asking(plan, self._footage, question, self._pool_size, usage, self._reuse, show_map)
         try:
-            return _billed(asking.answer(), usage)
+            return with_source(_billed(asking.answer(), usage), subtitles)
         finally:
             self._spent[0] = usage.spent
 
@@ -657,13 +691,33 @@ class Session:
         check_together(together)
         together = 1 if self.setup.usage_limits.priced else together  # a merged call would take the memory of several
         batcher = Batcher(in_turns=True)
-        _ = self._footage
+        _ = self.subtitles
         mine = copy(self)
         mine.setup = merged(self.setup, batcher)
         try:
             yield from in_threads(partial(mine.ask, show_map=show_map), questions, batcher, at_once=together)
         finally:
             batcher.close()
+
+
+def _default_subtitles(setup: Plan | None, preset: str) -> str:
+    """Those of the video; but a ready-made plan, such as a run's or a server's, and published presets read none."""
+    return "auto" if setup is None and preset not in PUBLISHED else "none"
+
+
+def with_source(answer: Answer, subtitles: Subtitles) -> Answer:
+    """The answer, and which subtitles the question was shown."""
+    spoken, lines = answer.question.spoken, len(subtitles.segments)
+    if not lines and not subtitles.notes:
+        return answer
+    shown = len(spoken.segments) if spoken is not None else lines
+    settings, notes = answer.settings, subtitles.notes
+    if lines:
+        settings = {**settings, "subtitles": {"source": subtitles.source, "lines": lines, "shown": shown}}
+    if shown < lines:
+        first = "those that share words with the question first"
+        notes += (f"{shown} of {lines} lines of subtitles are shown, {MAX_TOKENS} tokens at most: {first}",)
+    return replace(answer, settings=settings, warnings=(*answer.warnings, *notes))
 
 
 def _plan_of(
@@ -687,9 +741,11 @@ def _plan_of(
 def for_video(setup: Plan, video: object) -> Plan:
     """The plan for this video: an open video must match its sampling; frames of the caller are not sampled."""
     if isinstance(video, FramePool):
+        if setup.sampling is not None and setup.sampling.window is not None:
+            raise UsageError("a window is a part of a video that is sampled; of your own frames give only those in it")
         return replace(setup, sampling=None)
     if isinstance(video, Video) and setup.sampling is not None:
-        for name in ("num_frames", "sampling", "precision", "stream"):
+        for name in ("num_frames", "sampling", "precision", "stream", "window"):
             have, want = getattr(video.spec, name), getattr(setup.sampling, name)
             if have != want:
                 raise UsageError(

@@ -158,6 +158,12 @@ class ImportanceMap:
         flat: npt.NDArray[np.float64] = self.matrix.reshape(-1)[: self.grid.cells]
         return flat
 
+    def raised(self, shares: Sequence[float]) -> "ImportanceMap":
+        """The same by frame, each frame at least at this share of the highest."""
+        highest = float(self.scores.max())
+        by_frame = (max(score, highest * share) for score, share in zip(self.scores.tolist(), shares, strict=True))
+        return ImportanceMap(self.grid, by_frame=tuple(by_frame), kind=self.kind)
+
     @property
     def shape(self) -> Shape:
         """Shape statistics over the cells that hold a frame."""
@@ -400,7 +406,7 @@ SHARE = 4
 """One in that many cells is sampled again, so that frames lie that many times closer there."""
 
 
-def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float, float], ...]:
+def hot_stretches(scores: Sequence[float], duration: float, start: float = 0.0) -> tuple[tuple[float, float], ...]:
     """The quarter of the cells with the highest scores, neighbours counted in, as intervals of seconds.
 
     A cell's score is averaged with those of its neighbours, since what matters is rarely over within one cell.
@@ -412,7 +418,7 @@ def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float
     padded = np.pad(values, 1, mode="edge")
     smooth = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
     hottest = np.lexsort((np.arange(cells), -values, -smooth))[: max(1, cells // SHARE)]
-    edges = np.linspace(0.0, duration, cells + 1)
+    edges = np.linspace(start, start + duration, cells + 1)
     stretches: list[tuple[float, float]] = []
     for cell in sorted(hottest.tolist()):
         start, end = float(edges[cell]), float(edges[cell + 1])

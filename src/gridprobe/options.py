@@ -31,7 +31,7 @@ from gridprobe.question import MAX_OPTIONS
 from gridprobe.registry import BUDGETS, SELECTORS, suggestion
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.selectors.base import PROBE, PROBE_SIDE, LazyEncoder, Probes
-from gridprobe.video import NATIVE, FrameSize, SampleSpec, VideoLimits
+from gridprobe.video import NATIVE, FrameSize, SampleSpec, VideoLimits, Window
 
 DECODE_IN: Literal["child", "process"] = "child"
 """Videos are decoded in a child process, so that a decoder that crashes or hangs is an error of one line."""
@@ -108,6 +108,9 @@ class Options:
         high=999,
         request=True,
     )
+    window: Window | None = setting(
+        None, "the part that is sampled, in seconds: [80, 300], or [-30, null] for the last 30", request=True
+    )
     packing: Packing = setting("single", "frames one by one, or fused in pairs as published")
     prompt_order: PromptOrder = setting("frames_first", "what the model reads first")
     small: FrameSize = setting(PROBE, "size of the small frames: in probes, in the overview and as context")
@@ -146,7 +149,7 @@ class Options:
     def __post_init__(self) -> None:
         for each in settings():
             each.check(getattr(self, each.name))
-        _ = self.rule, self.small_view
+        _ = self.rule, self.small_view, self.sample
 
     @property
     def rule(self) -> Budget:
@@ -175,7 +178,13 @@ class Options:
     def sample(self) -> SampleSpec:
         """How a video is sampled."""
         return SampleSpec(
-            self.k**2, self.sampling, self.precision, self.limits, decode_in=DECODE_IN, stream=self.stream
+            self.k**2,
+            self.sampling,
+            self.precision,
+            self.limits,
+            decode_in=DECODE_IN,
+            stream=self.stream,
+            window=self.window,
         )
 
     @property
@@ -309,6 +318,8 @@ class Setting:
             if self.high is not None:
                 return f"{number} from {self.low:g} to {self.high:g}"
             return number if self.low is None else f"{number} of at least {self.low:g}"
+        if kind == Window:
+            return "a start and an end in seconds, such as [80, 300] or [-30, null]"
         if is_dataclass(kind):
             return f"an object with {', '.join(each.name for each in fields(kind))}"
         return {bool: "true or false", str: "a name"}[kind]
@@ -321,6 +332,9 @@ class Setting:
     def _fits(self, value: Any, kind: Any) -> bool:
         if get_origin(kind) is Literal:
             return isinstance(value, str) and value in get_args(kind)
+        if kind == Window:
+            ends = value if isinstance(value, tuple) and len(value) == 2 else ("", "")
+            return _is_number(ends[0]) and (ends[1] is None or _is_number(ends[1]))
         if kind not in (int, float):
             return isinstance(value, kind)
         if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
@@ -329,12 +343,18 @@ class Setting:
 
     def value(self, value: Any, before: Any) -> Any:
         """A value of its type: sizes may come as JSON objects, limits as objects with what differs from `before`."""
+        if Window in self.kinds and isinstance(value, list):
+            return tuple(value)
         if not isinstance(value, Mapping) or not is_dataclass(self.kind):
             return value
         try:
             return self.kind(**value) if self.kind is FrameSize else replace(before, **value)
         except TypeError:
             raise UsageError(f"{self.name} must be {self.words}, got {', '.join(map(str, value))}") from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @cache

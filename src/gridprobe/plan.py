@@ -108,6 +108,11 @@ class Plan:
             raise UsageError("context=small merges frames by their true times, which the published presets hide")
 
     @property
+    def interleaves(self) -> bool:
+        """Whether subtitles stand between the frames; else they are one block of text, as in the published code."""
+        return self.view.timestamps != "paper" and self.show != "importance" and self.view.packing == "single"
+
+    @property
     def open_rule(self) -> OpenRule:
         """How open questions are answered."""
         return OpenRule(self.rotations, self.exit)
@@ -410,7 +415,7 @@ def _weights(model: Model) -> float:
 def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
     if spec is None:
         return None
-    left_out = {"decode_in", *(["stream"] if spec.stream is None else [])}  # these change no frame
+    left_out = {"decode_in", *(name for name in ("stream", "window") if getattr(spec, name) is None)}
     described = {name: value for name, value in asdict(spec).items() if name not in left_out}
     cells, segments = described.pop("num_frames"), described.pop("segments")  # a record has its own names for them
     return {"k": isqrt(cells), "cells": cells, **described, "stretches": [list(each) for each in segments]}

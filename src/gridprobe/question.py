@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from gridprobe.errors import UsageError
 
 if TYPE_CHECKING:
-    from gridprobe.video.subtitles import Between
+    from gridprobe.video.subtitles import Between, Subtitles
 
 # Prompt templates: the exact text that follows the frames. Changing a prompt changes results.
 #
@@ -346,6 +346,38 @@ class Question:
             (seen.setdefault(" ".join(self.option(label).split()).casefold(), label), label) for label in self.labels
         ]
         return tuple(pair for pair in pairs if pair[0] != pair[1])
+
+    def hearing(self, subtitles: "Subtitles", *, interleaved: bool) -> "Question":
+        """The question with what is said in the video, unless it has subtitles of its own.
+
+        Args:
+            subtitles: lines in the video's time.
+            interleaved: whether they stand between the frames, as many as fit a limit; else all are one block of text.
+        """
+        if self.subtitles or self.spoken is not None or not subtitles.segments:
+            return self
+        if not interleaved:
+            return replace(self, subtitles=subtitles.text)
+        from gridprobe.video.subtitles import Between, most_telling
+
+        return replace(self, spoken=Between(most_telling(subtitles.segments, self.words), rule="every"))
+
+    @property
+    def words(self) -> str:
+        """The text and the options, for a search by words."""
+        return " ".join((self.text, *self.options))
+
+    def heard_at(self, times: Sequence[float]) -> tuple[float, ...]:
+        """For each frame from 0 to 1 how well what is said next to it matches the question; empty if that says nothing.
+
+        Benchmarks place subtitles by their own rules, and there it is left to the model.
+        """
+        if self.spoken is None or self.spoken.rule != "every":
+            return ()
+        from gridprobe.video.subtitles import matching_frames
+
+        scores = matching_frames(self.words, self.spoken.segments, times)
+        return scores if any(scores) else ()
 
     def between(self, times: Sequence[float]) -> tuple[str, ...]:
         """The texts before, between and after frames at these times; empty for most questions."""

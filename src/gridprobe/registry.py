@@ -3,7 +3,7 @@
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
 packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.models",
-"gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks", "gridprobe.profilers" and
+"gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks", "gridprobe.profilers", "gridprobe.transcribers" and
 "gridprobe.commands". An entry point names either the code, or an `Entry` that describes it: a constant in a module that
 is quick to import.
 
@@ -275,6 +275,21 @@ BENCHMARKS = Registry("benchmark", {}, group="gridprobe.benchmarks")
 
 PROFILERS = Registry("profiler", {}, group="gridprobe.profilers")
 """A profiler measures a model that has no profile, if that is quick; else it returns None."""
+
+TRANSCRIBERS = Registry("recogniser of speech", {}, group="gridprobe.transcribers")
+"""A recogniser's function takes the argument and returns a function of an open `Video` and a language, which returns
+its `Subtitles`; see `gridprobe_speech`."""
+
+
+def transcriber(name: str) -> Any:
+    """The recogniser that a name means: an address is a server, and a name without a prefix is faster-whisper's."""
+    if "://" in name and not name.startswith("server:"):
+        name = f"server:{name}"
+    elif name.partition(":")[0] not in TRANSCRIBERS:
+        name = f"faster-whisper:{name}"
+    make, argument = TRANSCRIBERS.resolve(name)
+    return make(argument)
+
 
 ASKING = "Ask about a video"
 EVALUATING = "Evaluate on a benchmark"

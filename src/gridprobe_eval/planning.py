@@ -79,9 +79,12 @@ class BlankVideo:
         """A short video has fewer frames than the grid has cells; `seconds` is its length if that is known."""
         assert setup.sampling is not None
         cells = setup.sampling.num_frames
-        seconds = (info.duration if seconds is None else seconds) or 0.0
-        count = max(1, min(cells, info.frames or cells))
-        return cls(info, tuple((i + 0.5) / count * seconds for i in range(count)))
+        start, end = setup.sampling.span((info.duration if seconds is None else seconds) or 0.0)
+        frames = info.frames or cells
+        if setup.sampling.window is not None and info.duration:
+            frames = round(frames * (end - start) / info.duration)
+        count = max(1, min(cells, frames))
+        return cls(info, tuple(start + (i + 0.5) / count * (end - start) for i in range(count)))
 
     def frames(self, size: FrameSize) -> FramePool:
         """All of them at a size."""

@@ -22,6 +22,7 @@ from gridprobe.concurrency import TOGETHER
 from gridprobe.errors import Attempt, GridProbeError, OverLimit, RunError, ServerUnavailable
 from gridprobe.limits import learn_from
 from gridprobe.models.base import Cost
+from gridprobe.models.profile import Profile
 from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.record import Record
@@ -163,7 +164,8 @@ class WorkerJob:
         """The same with the models loaded, which must be those the run was started with."""
         setup = load(self.method.setup, place)
         limit = [f"an exit at {setup.exit.threshold}"] if setup.effort == "auto" and setup.exit else []
-        RunFolder(self.folder).claim([*setup.models, setup.answerer.identity, *limit])
+        profile = [f"a profile ({setup.profile})"] if isinstance(setup.profile, Profile) else []
+        RunFolder(self.folder).claim([*setup.models, setup.answerer.identity, *limit, *profile])
         named = self.method.setup
         names = (named.model.identity, named.answerer.identity)
         return replace(self, method=replace(self.method, setup=setup), names=names)

@@ -9,7 +9,6 @@ from gridprobe._util import announce
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.models.base import Cost
 from gridprobe.plan import Plan
-from gridprobe.question import Question
 from gridprobe.selectors.base import Encoder
 from gridprobe_find.index import IndexedVideo, LibraryIndex, Vectors
 from gridprobe_find.propose import Curve, Proposal, cut_level, fuse, seen_segments
@@ -49,7 +48,7 @@ class FindOptions:
 
 
 @dataclass(frozen=True)
-class Moment:
+class LibraryMoment:
     """Where it is."""
 
     video: str
@@ -86,7 +85,7 @@ class FindResult:
     """All moments, most probable first; none is the answer "not found"."""
 
     query: str
-    moments: tuple[Moment, ...]
+    moments: tuple[LibraryMoment, ...]
     work: FindWork
     problems: tuple[str, ...] = ()
 
@@ -102,7 +101,6 @@ class Proposals:
 
     segments: list[Proposal]
     curves: dict[str, Curve]
-    cut: float
     query: Vectors
     work: FindWork
 
@@ -135,15 +133,14 @@ def find_moments(
     scope = {video.key: video for video in (index.videos() if videos is None else videos)}
     proposals = propose(index, query, encoder, scope)
     problems = list(encoder.notes(query))
+    kept: list[tuple[Proposal, float | None]] = [(each, None) for each in proposals.segments]
+    work = proposals.work
     if options.verify and plan is not None:
-        question = question_about(query, template=plan.template, asked=options.asked)
-        moments, work = _verified(proposals, scope, plan, question, options=options, problems=problems, query=query)
-    else:
-        moments = [(each, _moment(scope, each, None)) for each in proposals.segments]
-        work = proposals.work
-    final = []
-    for segment, moment in moments:
-        final.append(_refine(segment, moment, proposals, encoder, options.precision, problems))
+        kept, work = _verified(proposals, scope, plan, query, options=options, problems=problems)
+    final = [
+        _refine(each, _moment(scope, each, probability), proposals, encoder, options.precision, problems)
+        for each, probability in kept
+    ]
     work = replace(work, encoded=sum(count for _, count in final), seconds=time.perf_counter() - begin)
     ordered = sorted((moment for moment, _ in final), key=lambda each: (-(each.probability or 0), -each.similarity))
     return FindResult(query, tuple(joined(ordered)), work, tuple(dict.fromkeys(problems)))
@@ -167,7 +164,7 @@ def propose(index: LibraryIndex, query: str, encoder: Encoder, scope: dict[str, 
     segments = [_inside(scope, each) for each in fuse(seen, said)]
     vectors = sum(len(curve.times) for curve in curves.values())
     work = FindWork(videos=len(scope), frames=total, vectors=vectors, segments=len(segments))
-    return Proposals(segments, curves, cut, vector, work)
+    return Proposals(segments, curves, vector, work)
 
 
 def _inside(scope: dict[str, IndexedVideo], segment: Proposal) -> Proposal:
@@ -178,13 +175,13 @@ def _verified(
     proposals: Proposals,
     scope: dict[str, IndexedVideo],
     plan: Plan,
-    question: Question,
+    query: str,
     *,
     options: FindOptions,
     problems: list[str],
-    query: str,
-) -> tuple[list[tuple[Proposal, Moment]], FindWork]:
+) -> tuple[list[tuple[Proposal, float | None]], FindWork]:
     """The segments that the model and their similarity confirm, and those in which the whole query is said."""
+    question = question_about(query, template=plan.template, asked=options.asked)
     spoken = [each for each in proposals.segments if each.text and says(each.text, query)]
     rest = [each for each in proposals.segments if each not in spoken]
     asked, left = rest[: options.checks], rest[options.checks :]
@@ -200,11 +197,8 @@ def _verified(
         work = replace(work, checked=work.checked + 1, model=work.model + check.cost)
         problems.extend(check.notes)
         checked.append((segment, check.probability))
-    kept = [(each, _moment(scope, each, None)) for each in spoken]
-    for segment, chance in weighed(checked):
-        if chance >= options.threshold:
-            kept.append((segment, _moment(scope, segment, chance)))
-    return kept, work
+    confirmed = [(each, chance) for each, chance in weighed(checked) if chance >= options.threshold]
+    return [*((each, None) for each in spoken), *confirmed], work
 
 
 def says(line: str, query: str) -> bool:
@@ -213,14 +207,19 @@ def says(line: str, query: str) -> bool:
     return query in line or set(query.split()) <= set(line.split())
 
 
-def _moment(scope: dict[str, IndexedVideo], segment: Proposal, probability: float | None) -> Moment:
+def _moment(scope: dict[str, IndexedVideo], segment: Proposal, probability: float | None) -> LibraryMoment:
     video = scope[segment.key]
-    return Moment(video.path, segment.start, segment.end, probability, segment.score, segment.text, video.fps)
+    return LibraryMoment(video.path, segment.start, segment.end, probability, segment.score, segment.text, video.fps)
 
 
 def _refine(
-    segment: Proposal, moment: Moment, proposals: Proposals, encoder: Encoder, precision: float, problems: list[str]
-) -> tuple[Moment, int]:
+    segment: Proposal,
+    moment: LibraryMoment,
+    proposals: Proposals,
+    encoder: Encoder,
+    precision: float,
+    problems: list[str],
+) -> tuple[LibraryMoment, int]:
     """The moment with its borders sampled densely, and how many frames that took."""
     curve = proposals.curves.get(segment.key)
     if curve is None or not segment.score:  # it is said there, not seen
@@ -233,10 +232,10 @@ def _refine(
     return replace(moment, start=borders[0], end=borders[1]), borders[2]
 
 
-def joined(moments: Sequence[Moment]) -> list[Moment]:
+def joined(moments: Sequence[LibraryMoment]) -> list[LibraryMoment]:
     """Moments of one video that touch or overlap after refining, as one; the order of the first ones stays."""
     order = {id(each): place for place, each in enumerate(moments)}
-    runs: list[list[Moment]] = []
+    runs: list[list[LibraryMoment]] = []
     in_time = sorted(moments, key=lambda each: (each.video, each.start))
     for before, each in pairwise([None, *in_time]):
         assert each is not None

@@ -16,7 +16,7 @@ from gridprobe.report.format import amount, clock
 from gridprobe.report.html import asset, check_writable, jpeg_source, write_whole
 from gridprobe.video import FrameSize, cut
 from gridprobe_find.build import sampled
-from gridprobe_find.find import FindResult, Moment
+from gridprobe_find.find import FindResult, LibraryMoment
 
 SCHEMA = "gridprobe.find/1"
 THUMBNAIL = FrameSize(max_side=480)
@@ -24,7 +24,7 @@ USUAL_RATE = 25
 """Frames per second of an edit list of videos that differ in it, or have fewer than any editor takes."""
 
 
-def moment_dict(moment: Moment) -> dict[str, Any]:
+def moment_dict(moment: LibraryMoment) -> dict[str, Any]:
     """One moment as plain values."""
     numbers = {"start": round(moment.start, 3), "end": round(moment.end, 3), "similarity": round(moment.similarity, 6)}
     return {"video": moment.video, **numbers, "probability": moment.probability, "text": moment.text}
@@ -58,7 +58,7 @@ def work_words(result: FindResult) -> str:
     return ", ".join(parts)
 
 
-def sure_of(moment: Moment) -> str:
+def sure_of(moment: LibraryMoment) -> str:
     """How sure the model is, or why it was not asked."""
     if moment.probability is not None:
         return f"{moment.probability:.0%} yes"
@@ -111,7 +111,7 @@ def as_edl(result: FindResult) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _rate(moments: Sequence[Moment]) -> int:
+def _rate(moments: Sequence[LibraryMoment]) -> int:
     rates = {round(each.fps) for each in moments}
     return next(iter(rates)) if len(rates) == 1 and min(rates) >= 10 else USUAL_RATE
 
@@ -160,7 +160,7 @@ def as_page(result: FindResult, folder: Path) -> bytes:
     return str(page).encode()
 
 
-def _poster(moment: Moment) -> str:
+def _poster(moment: LibraryMoment) -> str:
     """The frame in its middle; empty if it cannot be read."""
     from PIL import Image
 

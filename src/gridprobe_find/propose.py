@@ -47,7 +47,7 @@ class Proposal:
     """The spoken line that shares words with the query."""
 
 
-def cut_level(curves: Mapping[str, Curve], *, level: float = LEVEL) -> float:
+def cut_level(curves: Mapping[str, Curve]) -> float:
     """The similarity from which a frame counts; that of the worst frame where all are the same."""
     scores = np.concatenate([curve.scores for curve in curves.values()] or [np.zeros(0)])
     if not len(scores):
@@ -56,7 +56,7 @@ def cut_level(curves: Mapping[str, Curve], *, level: float = LEVEL) -> float:
     steps = np.concatenate([np.abs(np.diff(curve.scores)) for curve in curves.values()])
     if len(steps) and high - low <= NOISE * float(np.median(steps)):
         return float(scores.min())
-    return low + level * (high - low)
+    return low + LEVEL * (high - low)
 
 
 def seen_segments(key: str, curve: Curve, cut: float) -> list[Proposal]:

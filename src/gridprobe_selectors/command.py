@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gridprobe.cli.ask import imply, introduce, subtitle_text
+from gridprobe.cli.ask import imply, introduce, subtitles_in
 from gridprobe.cli.console import announce_saved, debug_option, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import FILE, in_groups, method_options, model_options, models_of, options_of
@@ -90,7 +90,7 @@ def compare_selectors(video: Path, question: str, options: tuple[str, ...], **ar
     """Ask one QUESTION with the frames of several selectors: one timeline, their answers and their bills."""
     if arguments["html"]:
         check_writable(arguments["html"])
-    asked = Question(question, options, subtitles=subtitle_text(arguments["subtitles"])).distinct()
+    asked = Question(question, options, subtitles=subtitles_in(arguments["subtitles"]).text).distinct()
     names = [name.strip() for name in arguments["selectors"].split(",") if name.strip()]
     settings = options_of(arguments)
     model, answerer = models_of(arguments)

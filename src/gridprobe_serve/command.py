@@ -94,10 +94,7 @@ def service_of(arguments: dict[str, Any], *, roots: Sequence[Path] = ()) -> tupl
     `roots` are folders whose files requests may name, besides that of --videos.
     """
     from gridprobe_serve.service import VideoService
-    from gridprobe_serve.sources import Fetcher
-    from gridprobe_serve.store import AllowedFolders
 
-    folders = [each for each in (arguments["videos"], *roots) if each]
     options = options_of(arguments)
     limits = server_limits_of(arguments, decode_seconds=options.limits.seconds)
     named, named_answerer = models_of(arguments)
@@ -112,12 +109,30 @@ def service_of(arguments: dict[str, Any], *, roots: Sequence[Path] = ()) -> tupl
         answerer,
         settings=options,
         limits=limits,
-        folder=AllowedFolders.at(*folders) if folders else None,
-        fetcher=Fetcher(seconds=limits.fetch_seconds) if arguments["allow_urls"] else None,
+        **_media_of(arguments, roots, limits),
         cost_models=_cost_models(arguments),
         demo=not arguments["model"],
     )
     return service, [public_name(each) for each in (named, named_answerer) if each]
+
+
+def _viewer_of(arguments: dict[str, Any], roots: Sequence[Path]) -> Any:
+    """What shows videos without a model."""
+    from gridprobe_watch.tools import VideoViewer
+
+    notice("gridprobe: no --model is named, so agents look themselves: contact_sheet, frames_at, transcript")
+    limits = server_limits_of(arguments)
+    return VideoViewer(limits=limits, **_media_of(arguments, roots, limits))
+
+
+def _media_of(arguments: dict[str, Any], roots: Sequence[Path], limits: ServerLimits) -> dict[str, Any]:
+    """Which videos requests may name."""
+    from gridprobe_serve.sources import Fetcher
+    from gridprobe_serve.store import AllowedFolders
+
+    folders = [each for each in (arguments["videos"], *roots) if each]
+    fetcher = Fetcher(seconds=limits.fetch_seconds) if arguments["allow_urls"] else None
+    return {"folder": AllowedFolders.at(*folders) if folders else None, "fetcher": fetcher}
 
 
 def _cost_models(arguments: dict[str, Any]) -> Any:
@@ -170,12 +185,13 @@ def public_name(model: LazyModel) -> str:
 def mcp(
     roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, key_file: Path | None, **arguments: Any
 ) -> None:
-    """Give agents tools for videos (Model Context Protocol): list_videos, ask_video, look_over, frames_at."""
+    """Give agents tools to look at videos (Model Context Protocol), and with --model to ask about them."""
     with explain_missing("mcp"):
         from gridprobe_serve.mcp import make_tools, over_http
         from gridprobe_serve.running import bind, rules_for, run
     rules = rules_for(host, key, key_file=key_file) if http else None
-    service, _ = service_of(arguments, roots=roots or (Path.cwd(),))
+    roots = roots or (Path.cwd(),)
+    service = service_of(arguments, roots=roots)[0] if arguments["model"] else _viewer_of(arguments, roots)
     tools = make_tools(service)
     if rules is None:
         try:

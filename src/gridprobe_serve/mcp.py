@@ -1,51 +1,36 @@
-"""gridprobe as tools for agents (Model Context Protocol): list_videos, ask_video, look_over and frames_at."""
+"""gridprobe as tools for agents (Model Context Protocol): those to look; with a model ask_video and look_over."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from inspect import Parameter, signature
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context, Image
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver import Context
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from gridprobe import __version__
 from gridprobe.ask import Session
-from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
-from gridprobe.report.format import clock
-from gridprobe_serve.errors import as_api_error
 from gridprobe_serve.jobs import Job
 from gridprobe_serve.middleware import AccessRules, SecurityMiddleware
 from gridprobe_serve.schemas import FIELDS, make_question
-from gridprobe_serve.service import VideoQuestion, VideoService, jpeg
-from gridprobe_serve.store import ListedVideo
+from gridprobe_serve.service import VideoQuestion, VideoService
+from gridprobe_watch.tools import LOOKING, Video, VideoViewer, add_look_tools, agent_errors
 
-INSTRUCTIONS = (
-    "Questions about long videos of this machine. list_videos names them; ask_video answers a question and says where "
-    "in the video the answer is; look_over says what happens in each part; frames_at shows frames. Further questions "
-    "about the same video are much faster than the first one."
+ASKING = (
+    " Or let this machine's own model look: ask_video answers a question and says where in the video the answer is; "
+    "look_over says what happens in each part. Further questions about the same video are much faster than the first."
 )
 DESCRIBE = "Describe what happens in the video."
 PART_K = 4
-ADVICE = (
-    ("see GET /v1/gridprobe/videos", "list_videos names those that are"),
-    ("; upload the video", "; list_videos names the videos that can be asked about"),
-    (" (--allow-urls)", ""),
-    ("delete uploads, or try again later", "try again later"),
-)
-"""What errors advise clients over HTTP, and what an agent can do."""
-MOST_PARTS, MOST_FRAMES = 12, 16
+MOST_PARTS = 12
 
-Video = Annotated[str, Field(description="path of a video file under an allowed folder, or its name in it")]
 Options = Annotated[list[str] | None, Field(description="2 to 26 possible answers; leave out for an answer in words")]
 Parts = Annotated[int, Field(ge=1, le=MOST_PARTS, description="how many parts of equal length to describe")]
-Times = Annotated[list[float], Field(min_length=1, max_length=MOST_FRAMES, description="seconds from the start")]
 
 
 SETTINGS = [
@@ -99,21 +84,24 @@ class LookedOver(BaseModel):
     parts: list[Part]
 
 
-def make_tools(service: VideoService) -> MCPServer[Any]:
+def make_tools(service: VideoService | VideoViewer) -> MCPServer[Any]:
     """A server of the Model Context Protocol with our tools."""
-    server: MCPServer[Any] = MCPServer("gridprobe", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
+    instructions = LOOKING + (ASKING if isinstance(service, VideoService) else "")
+    server: MCPServer[Any] = MCPServer("gridprobe", instructions=instructions, version=__version__, log_level="WARNING")
+    add_look_tools(server, service)
+    if isinstance(service, VideoService):
+        _add_ask_tools(server, service)
+    return server
 
-    @server.tool()
-    async def list_videos() -> list[ListedVideo]:
-        """Name the videos that the other tools can be asked about."""
-        folder = service.sources.folder
-        return await run_in_threadpool(folder.listed) if folder else []
+
+def _add_ask_tools(server: MCPServer[Any], service: VideoService) -> None:
+    """Add the tools that ask a model."""
 
     async def ask_video(
         video: Video, question: str, ctx: Context[Any, Any], options: Options = None, **settings: Any
     ) -> Answered:
         """Answer a question about a video, and say where in the video the answer is."""
-        with _agent_errors():
+        with agent_errors():
             parsed = make_question(question, options or ())
             source = await run_in_threadpool(service.sources.find, video)
             request = VideoQuestion(source, parsed, {name: each for name, each in settings.items() if each is not None})
@@ -127,37 +115,15 @@ def make_tools(service: VideoService) -> MCPServer[Any]:
     @server.tool()
     async def look_over(video: Video, ctx: Context[Any, Any], parts: Parts = 4) -> LookedOver:
         """Say how long a video is and what happens in each part of it, with times."""
-        with _agent_errors():
+        with agent_errors():
             source = await run_in_threadpool(service.sources.find, video)
             request = VideoQuestion(source, None)
             opened = await _result(service, service.submit(request, "agent"), ctx)
             job = service.jobs.submit(lambda job: _described(service, opened["id"], parts, job), "agent")
             return LookedOver.model_validate(await _result(service, job, ctx))
 
-    @server.tool(structured_output=False)
-    async def frames_at(video: Video, times: Times, ctx: Context[Any, Any], width: int = 512) -> list[Any]:
-        """Show the frames of a video at some times, in seconds, and say which times or width were out of bounds."""
-        with _agent_errors():
-            source = await run_in_threadpool(service.sources.find, video)
-            opened = await _result(service, service.submit(VideoQuestion(source, None), "agent"), ctx)
-            session = service.sessions.get(opened["id"])
-            side = min(max(width, 16), service.limits.max_side)
 
-            def draw(time: float) -> list[Any]:
-                pixels, true = service.frame(session, time, side)
-                words = f"{clock(true)} ({true:.2f} s)"
-                if not 0 <= time <= (duration := opened["video"]["duration"] or time):
-                    words += f"; {time:.2f} s is outside of the video, which is {duration:.2f} s long"
-                return [words, Image(data=jpeg(pixels, side), format="jpeg")]
-
-            contents = [each for time in times for each in await service.decode_pool.run(partial(draw, time))]
-            clamped = f"The frames are at most {side} pixels wide; a width of {width} is not possible."
-            return [*([clamped] if side != width else []), *contents]
-
-    return server
-
-
-def over_http(tools: MCPServer[Any], service: VideoService, rules: AccessRules) -> SecurityMiddleware:
+def over_http(tools: MCPServer[Any], service: VideoService | VideoViewer, rules: AccessRules) -> SecurityMiddleware:
     """The tools as an ASGI application at /mcp; it closes the service at shutdown."""
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = tools.streamable_http_app(transport_security=security)
@@ -184,18 +150,6 @@ async def _result(service: VideoService, job: Job, ctx: Context[Any, Any]) -> Ma
         if not job.over:
             service.jobs.cancel(job)
     return job.outcome()
-
-
-@contextmanager
-def _agent_errors() -> Iterator[None]:
-    """Our errors reach the agent as one sentence, with advice that an agent can follow."""
-    try:
-        yield
-    except GridProbeError as error:
-        text = str(as_api_error(error))
-        for http, own in ADVICE:
-            text = text.replace(http, own)
-        raise ToolError(text) from error
 
 
 def _answered(result: Mapping[str, Any]) -> Answered:

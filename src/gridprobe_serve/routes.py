@@ -18,6 +18,7 @@ from gridprobe.importance import Grid
 from gridprobe.report.answer_page import render
 from gridprobe.report.html import POLICY
 from gridprobe.report.picture import draw_answer, encoded
+from gridprobe.video import Window
 from gridprobe.video.frames import contact_sheet
 from gridprobe_serve.errors import ApiError, Json, check_descriptors, not_found
 from gridprobe_serve.jobs import Job, JobMessage, Jobs
@@ -53,6 +54,15 @@ def _service_of(request: Request) -> VideoService:
 Service = Annotated[VideoService, Depends(_service_of)]
 Side = Annotated[int | None, Query(ge=1, le=64)]
 Width = Annotated[int, Query(ge=16, le=2048)]
+Second = Annotated[float | None, Query(ge=-1e7, le=1e7, allow_inf_nan=False)]
+
+
+def _window_of(start: Second = None, end: Second = None) -> Window | None:
+    """The part of the video that was sampled, as in `settings.window`."""
+    return None if start is None and end is None else (start or 0.0, end)
+
+
+Part = Annotated[Window | None, Depends(_window_of)]
 
 
 def user_of(request: Request, name: str | None) -> str:
@@ -231,12 +241,12 @@ async def plan(id: str, body: PlanBody, service: Service) -> Response:
 
 
 @router.get("/sessions/{id}/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
-async def sheet(id: str, service: Service, k: Side = None, width: Width = 1200) -> Response:
+async def sheet(id: str, service: Service, window: Part, k: Side = None, width: Width = 1200) -> Response:
     """K columns; time runs left to right, row by row. Without `k`, as the session was sampled last."""
     session = service.sessions.get(id)
 
     def draw() -> bytes:
-        pixels, times = service.pool(session, k)
+        pixels, times = service.pool(session, k, window=window)
         return jpeg(contact_sheet(pixels, Grid.holding(len(times)).k), width)
 
     return Response(await service.decode_pool.run(draw), media_type="image/jpeg")
@@ -246,6 +256,8 @@ async def sheet(id: str, service: Service, k: Side = None, width: Width = 1200) 
 async def frame(
     id: str,
     service: Service,
+    window: Part,
+    *,
     t: Annotated[float | None, Query(ge=0, le=1e7, allow_inf_nan=False)] = None,
     index: Annotated[int | None, Query(ge=0, le=4096)] = None,
     k: Side = None,
@@ -258,7 +270,7 @@ async def frame(
 
     def draw() -> tuple[bytes, float]:
         if index is not None:
-            pixels, time = service.indexed(session, index, k, width)
+            pixels, time = service.indexed(session, index, k, width, window=window)
         else:
             pixels, time = service.frame(session, t or 0.0, width)
         return jpeg(pixels, width), time

@@ -10,6 +10,7 @@ from gridprobe.importance import MAX_K
 from gridprobe.limits import LIMITS, WHOLE
 from gridprobe.options import Setting, settings
 from gridprobe.question import MAX_OPTIONS, Question
+from gridprobe.video import Window
 from gridprobe_serve.errors import ApiError
 
 LONGEST = {"question": 20_000, "option": 2000, "subtitle text": 1_000_000}
@@ -17,6 +18,8 @@ LONGEST = {"question": 20_000, "option": 2000, "subtitle text": 1_000_000}
 Options = Annotated[list[str], Field(max_length=MAX_OPTIONS)]
 User = Annotated[str | None, Field(max_length=200, description="who asks, of people who share a key: they take turns")]
 Name = Annotated[str, Field(max_length=60)]
+Ends = Annotated[list[FiniteFloat | None], Field(min_length=2, max_length=2)]
+"""A window as JSON."""
 Video = Annotated[str, Field(min_length=1, description="upload://ID, session://ID, a file's name, or a data: address")]
 
 
@@ -29,7 +32,7 @@ class Strict(BaseModel):
 def _field(setting: Setting) -> tuple[Any, Any]:
     """A field that may be left out; its numbers have bounds and its names are short."""
     bounds = Field(ge=setting.low, le=setting.high)
-    special = {int: Annotated[int, bounds], float: Annotated[FiniteFloat, bounds], str: Name}
+    special = {int: Annotated[int, bounds], float: Annotated[FiniteFloat, bounds], str: Name, Window: Ends}
     kinds = (*(special.get(kind, kind) for kind in setting.kinds), None)
     return Union[kinds], Field(default=None, description=setting.help)  # noqa: UP007
 

@@ -31,7 +31,7 @@ from gridprobe.question import Question
 from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words
 from gridprobe.report.view import AnswerView, levels_of
-from gridprobe.video import FrameSize, SampleSpec, Video, VideoLimits
+from gridprobe.video import FrameSize, SampleSpec, Video, VideoLimits, Window
 from gridprobe_eval.planning import TYPICAL, Models, offers
 from gridprobe_serve.errors import ApiError, new_id, not_found, scrubbed
 from gridprobe_serve.jobs import Job, Jobs, Journal
@@ -382,9 +382,11 @@ class VideoService:
             job.session = video.id
             times = list(session.pool.times)
             about, k = clean(video.to_dict(), video.source), Grid.holding(len(times)).k
-            job.add("opened", {"session": video.id, "video": about["video"], "k": k, "times": times})
+            window = session.setup.sampling and session.setup.sampling.window
+            sampled = {"k": k, "times": times, "window": window}
+            job.add("opened", {"session": video.id, "video": about["video"], **sampled})
             if request.question is None:
-                return {**about, "k": k, "times": times}
+                return {**about, **sampled}
             question = request.question
             with watching(lambda _, stage: _report_stage(job, stage, question, plan)):
                 answer = session.ask(question, show_map=request.show_map)
@@ -438,15 +440,15 @@ class VideoService:
         plan = self.plan_for(request.settings, request.selector, private=private)
         if request.fps is None:
             return plan
-        duration = video.sampled(plan).info.duration or 1.0
-        frames = max(1, round(min(request.fps * duration, self.limits.max_k**2)))
+        start, end = video.sampled(plan).span
+        frames = max(1, round(min(request.fps * (end - start), self.limits.max_k**2)))
         k = math.isqrt(frames - 1) + 1
         return self.plan_for({**request.settings, "k": k}, request.selector, private=private)
 
     @contextmanager
     def _open_session(self, source: MediaSource | str) -> Iterator[VideoSession]:
         """The session of a source that the caller holds, which is fetched if need be and released at the end."""
-        with self.sources.at_hand(source) as stored, _clean_errors(stored), self.sessions.using(stored) as video:
+        with self.sources.at_hand(source) as stored, clean_errors(stored), self.sessions.using(stored) as video:
             yield video
 
     @contextmanager
@@ -459,12 +461,13 @@ class VideoService:
         """A session with the times of the frames that were sampled last."""
         times = list(video.latest.lazy().times) if video.latest else []
         k = Grid.holding(len(times)).k if times else None
-        return {**clean(video.to_dict(), video.source), "k": k, "times": times}
+        window = video.latest.spec.window if video.latest else None
+        return {**clean(video.to_dict(), video.source), "k": k, "times": times, "window": window}
 
     def frame(self, video: VideoSession, time: float, side: int) -> tuple[Any, float]:
         """The frame on display at a time, and its true time."""
         plan = self.plan_for({}, private=video.source.private)
-        with _clean_errors(video.source):
+        with clean_errors(video.source):
             length = (video.latest or video.sampled(plan)).info.duration or 0.0
             start = min(max(0.0, time), max(0.0, length - 0.002))
             assert plan.sampling is not None
@@ -472,22 +475,31 @@ class VideoService:
             pool = replace(plan, sampling=one).open(video.source.path).pool(FrameSize(max_side=side))
             return pool.pixels[0], pool.times[0]
 
-    def indexed(self, video: VideoSession, index: int, k: int | None, side: int) -> tuple[Any, float]:
+    def indexed(
+        self, video: VideoSession, index: int, k: int | None, side: int, *, window: Window | None = None
+    ) -> tuple[Any, float]:
         """A frame by its place in a grid; without `k`, in the one that was used last."""
-        plan = self.plan_for({"k": k} if k else {}, private=video.source.private)
-        with _clean_errors(video.source):
-            sampled = (None if k else video.latest) or video.sampled(plan)
+        with clean_errors(video.source):
+            sampled, _ = self._sampled(video, k, window)
             count = len(sampled.lazy())
             if not 0 <= index < count:
                 raise ApiError(f"the session has frames 0 to {count - 1}, got {index}", status=404, code="not_found")
             pool = sampled.frames([index], FrameSize(max_side=side))
             return pool.pixels[0], pool.times[0]
 
-    def pool(self, video: VideoSession, k: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _sampled(self, video: VideoSession, k: int | None, window: Window | None) -> tuple[Video, Plan]:
+        """A sampling of a video, and its plan; without `k`, the one that was used last."""
+        settings = {"k": k, "window": window}
+        named = {name: value for name, value in settings.items() if value is not None}
+        plan = self.plan_for(named, private=video.source.private)
+        return (None if k else video.latest) or video.sampled(plan), plan
+
+    def pool(
+        self, video: VideoSession, k: int | None, *, window: Window | None = None
+    ) -> tuple[Any, tuple[float, ...]]:
         """All frames of a sampling, small, and their times; without `k`, of the one that was used last."""
-        plan = self.plan_for({"k": k} if k else {}, private=video.source.private)
-        with _clean_errors(video.source):
-            sampled = (None if k else video.latest) or video.sampled(plan)
+        with clean_errors(video.source):
+            sampled, plan = self._sampled(video, k, window)
             pool = sampled.pool(plan.pool_size(sampled.spec.num_frames))
             return pool.pixels, pool.times
 
@@ -499,7 +511,7 @@ def _shares(tflops: tuple[float, float], whole: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _clean_errors(source: MediaSource) -> Iterator[None]:
+def clean_errors(source: MediaSource) -> Iterator[None]:
     """Errors name the video as the client did."""
     try:
         yield

@@ -7,7 +7,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import count as count_up
 from itertools import islice
 from pathlib import Path
@@ -19,15 +19,18 @@ import numpy as np
 from gridprobe.errors import UsageError
 from gridprobe.open_ended import NOT_SAID
 from gridprobe.video import FramePool, SampleSpec, VideoInfo
+from gridprobe.video.subtitles import Between, Segment
 from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
 from gridprobe_eval.benchmarks.files import choose
 from gridprobe_world.parts import PARTS, Part, generate_part
 from gridprobe_world.questions import (
     FAMILIES,
     PART_FAMILIES,
+    SPOKEN,
     WorldQuestion,
     ask_about,
     ask_part,
+    ask_spoken,
     ask_two_options,
     ask_yes_no,
 )
@@ -36,9 +39,10 @@ from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, 
 
 Split = Literal["test", "train"]
 SEEDS = {"test": TEST_SEEDS, "train": TRAINING_SEEDS}
-Form = Literal["two-options", "yes-no"]
+Form = Literal["two-options", "yes-no", "spoken"]
 FORMS: tuple[Form, ...] = get_args(Form)
-"""Other questions about the videos of the standard part: with two options, and with the options yes and no."""
+"""Other questions about the videos of the standard part: with two options, with the options yes and no, and with
+subtitles that hold the evidence or contradict it."""
 CHOICES = (*PARTS, *FORMS, "all")
 NAMES = frozenset((*SHAPES, *ORDINALS))
 """The words of a question that distinguish it from others with the same wording."""
@@ -148,6 +152,7 @@ Ask = Callable[[Worlds, int, str, random.Random], WorldQuestion | None]
 ASKED: dict[str, tuple[Sequence[str], Ask]] = {
     "standard": (tuple(FAMILIES), ask_about),
     "two-options": (tuple(FAMILIES), ask_two_options),
+    "spoken": (SPOKEN, ask_spoken),
     "yes-no": (("presence", "sequence", *(name for name in FAMILIES if name not in ("negation", "order"))), ask_yes_no),
 }
 """The families that are asked about a standard script, and what makes their questions."""
@@ -238,7 +243,8 @@ def load(
         split: "test" or "train".
         part: "standard", "fine", "brief", "crowded", "unanswerable", or "all" for a video of each in turn. Of the
             unanswerable part one question in three has no right option: its answer is None, and accuracy leaves it out.
-            "two-options" and "yes-no" ask such questions about the videos of the standard part.
+            "two-options" and "yes-no" ask such questions about the videos of the standard part, and "spoken" asks what
+            somebody says there, if subtitles are shown (`--subtitles interleaved`).
         source: "mp4" writes and decodes real files; "rendered" takes the frames straight from the script, which needs
             no PyAV and, on a GPU, hardly any time.
         evidence: "hidden" leaves out every frame that shows evidence, to see how sure a model is without it; it needs
@@ -263,12 +269,15 @@ def load(
 
 
 def _item(item: WorldItem, data: Path) -> Item:
-    """With a hint only where there is one, so that old releases keep their fingerprint."""
+    """With a hint and with lines only where there are any, so that old releases keep their fingerprint."""
     suffix = "" if item.part in ASKED else f"-{item.part}"
-    hint = {"hint": [list(interval) for interval in item.hint]} if item.hint else {}
+    hint: dict[str, Any] = {"hint": [list(interval) for interval in item.hint]} if item.hint else {}
+    lines = tuple(Segment(a * item.duration, b * item.duration, text) for a, b, text in item.asked.lines)
+    spoken = Between(lines, rule="every", duration=item.duration) if lines else None
+    hint |= {"lines": [astuple(line) for line in lines]} if lines else {}
     return Item(
         id=item.id,
-        question=replace(item.asked.question, id=item.id),
+        question=replace(item.asked.question, id=item.id, spoken=spoken),
         video=data / f"gridworld-{item.seed}-{SIDE}{suffix}.mp4",
         group=f"{item.seed}{suffix}",
         bins={"family": item.family, "part": item.part},

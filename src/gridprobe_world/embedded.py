@@ -171,7 +171,10 @@ class Embedded:
     def profile(self) -> Profile | None:
         """What was measured on it before it was shipped, whatever its dtype."""
         file = SHIPPED / f"{self.name.partition(':')[2]}-profile.json"
-        return replace(read_profile(file), model=self.identity) if file.is_file() else None
+        profile = read_profile(file) if file.is_file() else None
+        if profile is None or not self.identity.startswith(f"{profile.model}:"):  # other weights under this name
+            return None
+        return replace(profile, model=self.identity)
 
     def run(self, requests: Sequence[Request]) -> list[Response]:
         """Answer the requests; one with unknown words is refused or gets a note."""

@@ -148,7 +148,7 @@ class Profiler:
             self.exits.append((overview.confidence, not _is_right(overview, needle)))
         if self.model.capabilities.attention_map:
             heads = [overview.heads for overview in overviews if overview.heads is not None]
-            self._note(heads=head_weights(heads, [needle.evidence for needle in shown]))
+            self._note(heads=chosen_heads(heads, [needle.evidence for needle in shown]))
         self._confirm(k)
 
     def _finds_everywhere(self, shown: Sequence[Needle], overviews: Sequence[Posterior]) -> bool:
@@ -251,7 +251,24 @@ def _is_right(posterior: Posterior, needle: Needle) -> bool:
 
 def _is_found(scores: npt.NDArray[np.floating[Any]], needle: Needle) -> bool:
     """Whether a frame that shows the evidence is among the best."""
-    return bool(set(np.argsort(-scores, kind="stable")[:FEW].tolist()) & set(needle.evidence))
+    return recall(scores, needle.evidence) > 0
+
+
+def chosen_heads(heads: Sequence[Heads], evidence: Sequence[Sequence[int]]) -> HeadWeights:
+    """Weights by needles, unless the mean of all heads finds more of the evidence of needles left out of choosing."""
+    by_weights, by_mean = 0.0, 0.0
+    for place, (looks, shown) in enumerate(zip(heads, evidence, strict=True)):
+        others = [number for number in range(len(heads)) if number != place]
+        weights = head_weights([heads[number] for number in others], [evidence[number] for number in others])
+        by_weights += recall(map_of_heads(looks, weights), shown)
+        by_mean += recall(map_of_heads(looks, ()), shown)
+    return head_weights(heads, evidence) if by_weights >= by_mean else ()
+
+
+def recall(scores: npt.NDArray[np.floating[Any]], evidence: Sequence[int]) -> float:
+    """The share of the evidence that is among the best frames."""
+    best = set(np.argsort(-scores, kind="stable")[:FEW].tolist())
+    return len(best.intersection(evidence)) / len(evidence)
 
 
 def head_weights(heads: Sequence[Heads], evidence: Sequence[Sequence[int]]) -> HeadWeights:

@@ -8,7 +8,7 @@ always there), negation (what never appears), count, order, holistic (the backgr
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
@@ -234,6 +234,8 @@ class WorldQuestion:
     """Key into `WORDINGS` or `PART_WORDINGS`."""
     hint: tuple[tuple[float, float], ...] = ()
     """Longer intervals around the evidence, if the question names them."""
+    lines: tuple[tuple[float, float, str], ...] = field(default=(), repr=False)
+    """What is said, and when; only the spoken form has any."""
 
     @property
     def right(self) -> str:
@@ -490,6 +492,47 @@ MAKERS: dict[str, Maker] = {name: maker for families in PART_FAMILIES.values() f
 def ask_part(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion:
     """A question of a family of the harder parts about one script of its part."""
     return _finished(MAKERS[family](worlds, row, rng), worlds, row, family, rng)
+
+
+# Questions about a colour that somebody names: of a shape that never appears ("told"), the right one of a needle while
+# it is on screen ("agrees"), or a wrong one, which is among the options ("contradicts"): then what is shown is right.
+
+SPOKEN = ("told", "agrees", "contradicts")
+SAID = "The {shape} is {value}."
+SMALL_TALK = (
+    "A shape comes and goes.",
+    "Most of the video plays against a background.",
+    "One of these shapes appears.",
+)
+TALK = 9
+"""Lines of other things that are said, evenly spaced."""
+LINE = 2 * CELL
+"""How long they last, and a line about what is never shown."""
+
+
+def ask_spoken(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion | None:
+    """A question of the family about one script, with what is said; None if none suits it."""
+    draft = _unseen_colour(worlds, row, rng) if family == "told" else _needle(worlds, row, rng)
+    if draft is None or draft.right is None:
+        return None
+    said = draft.right
+    if family == "contradicts":
+        said = rng.choice(list(draft.wrong))
+        draft = replace(draft, wrong=[said, *_others(draft.wrong, said)], witnessed=True)
+    asked = _finished(draft, worlds, row, family, rng)
+    start = rng.uniform(0.1, 0.9)
+    evidence = asked.evidence or ((start, start + LINE),)
+    talk = [((i + rng.random()) / TALK * (1 - LINE), rng.choice(SMALL_TALK)) for i in range(TALK)]
+    lines = [(first, first + LINE, text) for first, text in talk]
+    lines.append((*evidence[0], SAID.format(shape=draft.shape, value=said)))
+    return replace(asked, evidence=evidence, lines=tuple(sorted(lines)))
+
+
+def _unseen_colour(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
+    shown = {_shape(worlds, row, j) for j in range(4) if _happens(worlds, row, j)}
+    shape = rng.choice([name for name in SHAPES if name not in shown and name != PREJUDICE[0]])
+    right = rng.choice(list(COLOURS))
+    return QuestionDraft("colour", shape, right, _others(list(COLOURS), right))
 
 
 def _options(draft: QuestionDraft, rng: random.Random) -> list[str]:

@@ -37,9 +37,9 @@ def found(model: MockModel, *, step: float = 0.001) -> dict[str, tuple[str, str]
 def test_a_good_model_passes() -> None:
     checks = found(MockModel(from_frames, text=lambda request: {"a cat": 1.0}))
 
-    assert {name: state for name, (state, _) in checks.items()} == dict.fromkeys(
-        ("letters", "frames", "abilities", "speed"), "ok"
-    )
+    states = {name: state for name, (state, _) in checks.items()}
+    assert states.pop("profile") == "absent" and "gridprobe profile MODEL" in checks["profile"][1]
+    assert states == dict.fromkeys(("letters", "frames", "abilities", "speed"), "ok")
     assert checks["abilities"][1] == "everything works; 28 tokens for a frame of 224×128"
 
 
@@ -97,7 +97,7 @@ def test_what_is_lacking_is_said() -> None:
 
     assert checks["letters"][0] == "absent" and checks["letters"][1].startswith("only 5% of the probability is on the")
     assert checks["abilities"][1].startswith(
-        "lacks a map from attention, a look at single frames of what was read, texts; "
+        "lacks a map from attention, close-ups behind the overview, a look at single frames of what was read, texts; "
     )
     assert checks["abilities"][1].endswith("and as many for one of any other size")
 
@@ -115,6 +115,6 @@ def test_the_command(auto_folder: Callable[[str], Path]) -> None:
     bad = CliRunner().invoke(cli, ["doctor", "--model", "./nowhere"])
 
     checks = {check["name"]: check for check in json.loads(good.stdout)}
-    assert good.exit_code == 0 and list(checks) == ["model", "letters", "frames", "abilities", "speed"]
+    assert good.exit_code == 0 and list(checks) == ["model", "letters", "frames", "abilities", "profile", "speed"]
     assert checks["model"]["note"].startswith("smolvlm@") and "tokens a second" in checks["speed"]["note"]
     assert bad.exit_code == 1 and "is not a checkpoint folder" in " ".join(bad.stdout.split())

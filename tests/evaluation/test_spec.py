@@ -68,7 +68,9 @@ def test_what_is_no_spec_or_was_changed_by_hand_is_refused(text: str) -> None:
 def test_settings_are_read_from_texts() -> None:
     changes = parse_changes(["frames=shape:0.5", "show=collage", 'small={"max_side": 96}', "limits.seconds=30"])
 
-    assert Options().changed(**changes) == Options(
+    changed = Options().changed(**changes)
+    assert changed.chosen == {"frames", "show", "small", "limits"}
+    assert replace(changed, chosen=frozenset()) == Options(
         frames="shape:0.5", show="collage", small=FrameSize(max_side=96), limits=VideoLimits(seconds=30)
     )
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from gridprobe import MockModel
 from gridprobe.errors import UsageError, VideoError
 from gridprobe_find.build import build, meta_of
-from gridprobe_find.find import FindOptions, FindResult, FindWork, Moment, find_moments, joined, says
+from gridprobe_find.find import FindOptions, FindResult, FindWork, LibraryMoment, find_moments, joined, says
 from gridprobe_find.give import as_edl, as_lines, as_otio, as_page, as_parquet, check_file_name, find_dict, save_clips
 from gridprobe_find.index import LibraryIndex, open_index
 from gridprobe_find.propose import Proposal
@@ -163,8 +163,10 @@ def test_an_empty_query_and_impossible_limits_are_refused(index: LibraryIndex) -
         find_moments(index, "red", encoder=ENCODER, plan=None)
 
 
-def moment(start: float, end: float, **values: Any) -> Moment:
-    return Moment(**{"video": "/v/a.mp4", "start": start, "end": end, "probability": 0.9, "similarity": 0.3, **values})
+def moment(start: float, end: float, **values: Any) -> LibraryMoment:
+    return LibraryMoment(
+        **{"video": "/v/a.mp4", "start": start, "end": end, "probability": 0.9, "similarity": 0.3, **values}
+    )
 
 
 def test_moments_that_touch_after_refining_are_one() -> None:

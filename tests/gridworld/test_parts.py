@@ -211,7 +211,7 @@ def test_families_belong_to_one_part() -> None:
 
 
 def test_unknown_parts_are_refused() -> None:
-    with pytest.raises(UsageError, match="unanswerable, two-options, yes-no, all, got 'coarse'"):
+    with pytest.raises(UsageError, match="unanswerable, two-options, yes-no, spoken, all, got 'coarse'"):
         items(1, part="coarse")
 
 

@@ -156,6 +156,29 @@ def test_auc_counts_pairs_and_halves_ties() -> None:
     assert head_weights([heads] * 3, [[1]] * 3) == ((0, 1.0),)
 
 
+def test_heads_are_chosen_where_that_finds_more_of_needles_left_out() -> None:
+    rng = np.random.default_rng(3)
+    evidence = [[place] for place in range(10, 130, 10)]
+    noise = [rng.uniform(0, 1, (40, 144)) for _ in evidence]
+    one_points = [np.concatenate([each, np.eye(144)[shown]]) for each, shown in zip(noise, evidence, strict=True)]
+    assert profiling.chosen_heads(one_points, evidence) == ((40, 1.0),)
+    all_point_a_little = [each + 0.25 * np.eye(144)[shown[0]] for each, shown in zip(noise, evidence, strict=True)]
+    assert profiling.chosen_heads(all_point_a_little, evidence) == ()
+
+
+def test_one_head_by_luck_does_not_beat_the_mean() -> None:
+    """It points in eleven needles and misleads in the twelfth; the mean of all finds every one."""
+    evidence = [[place] for place in range(10, 130, 10)]
+    rng = np.random.default_rng(4)
+    looks = []
+    for number, (shown,) in enumerate(evidence):
+        heads = rng.uniform(0, 0.2, (30, 144))
+        heads[number % 30 :: 3, shown] = 0.9  # a third of the heads, others each time
+        heads[29] = np.eye(144)[shown] if number else np.eye(144)[:8:2].sum(0) + np.eye(144)[100:106].sum(0)
+        looks.append(heads)
+    assert profiling.chosen_heads(looks, evidence) == ()
+
+
 def test_weighted_heads_count_by_how_far_a_frame_stands_out() -> None:
     heads = np.array([[0.5, 0.5, 0.6], [0.0, 0.02, 0.0]])
     assert map_of_heads(heads, ()).argmax() == 2

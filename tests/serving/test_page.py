@@ -202,6 +202,26 @@ def test_a_cell_a_key_and_the_timeline_move_the_player(page: Any, site: Site) ->
     assert shown_time(page) == 0.0
 
 
+def test_a_part_is_chosen_on_the_timeline_and_only_it_is_shown(page: Any, site: Site) -> None:
+    visit(page, site)
+    choose(page)
+    page.fill("#start", "soon")
+    ask(page)
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "Write times as 80, 1:20 or -30" in page.text_content("#problem")
+    page.fill("#start", "-0.7")
+    ask(page)
+    answered(page)
+    (session,) = site.service.sessions.all()
+    latest = session.latest
+    assert latest is not None and latest.spec.window == (-0.7, None)
+    assert "&start=-0.7" in page.get_attribute("#sheet img", "src")
+    assert "a=-0.7" in page.evaluate("location.hash")
+    page.click("button[aria-label='Zoom in']")
+    page.click("button[aria-label='Ask only about the part that is shown']")
+    assert page.input_value("#start").startswith("0:0") and page.input_value("#end").startswith("0:0")
+
+
 # S11 of tests/reliability.md
 def test_without_the_codec_single_frames_are_shown(page: Any, site: Site) -> None:
     page.route("**/video", lambda route: route.fulfill(body="not a video", content_type="video/mp4"))

@@ -234,6 +234,10 @@ def test_pictures_of_a_session(service: VideoService) -> None:
     assert float(indexed.headers["x-time"]) == pytest.approx(session["times"][3])
     assert Image.open(io.BytesIO(indexed.content), formats=("JPEG",)).size == (32, 16)
     assert get(service, f"{path}/frame.jpg?index=16").status_code == 404
+    part = get(service, f"{path}/frame.jpg?index=0&k=2&start=-0.4&width=32")
+    assert float(part.headers["x-time"]) == pytest.approx(0.84), "the first of four moments from 0.8 s on"
+    assert get(service, f"{path}/sheet.jpg?k=2&start=0.6&end=1").status_code == 200
+    assert "outside of the video" in get(service, f"{path}/sheet.jpg?k=2&start=5").json()["error"]["message"]
     assert get(service, f"{path}/frame.jpg").status_code == 400
     assert get(service, f"{path}/frame.jpg?t=nan").status_code == 400
     assert get(service, f"{path}/frame.jpg?t=1&width=100000").status_code == 400

@@ -30,6 +30,8 @@ from mcp import Client, StdioServerParameters
 from gridprobe_serve.mcp import make_tools
 
 T = TypeVar("T")
+LOOKING = {"list_videos", "contact_sheet", "frames_at", "transcript"}
+"""The tools that need no model."""
 
 
 async def list_tools(client: Client) -> Any:
@@ -61,7 +63,7 @@ def call(service: VideoService, name: str, **arguments: Any) -> Any:
 
 def test_the_tools_are_described_with_what_they_return(service: VideoService) -> None:
     tools = {each.name: each for each in with_client(make_tools(service), list_tools)}
-    assert set(tools) == {"list_videos", "ask_video", "look_over", "frames_at"}
+    assert set(tools) == {*LOOKING, "ask_video", "look_over"}
     assert set(tools["ask_video"].input_schema["required"]) == {"video", "question"}
     assert "evidence" in (tools["ask_video"].output_schema or {})["properties"]
     assert all(each.description for each in tools.values())

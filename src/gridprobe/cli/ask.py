@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,13 @@ from gridprobe.cli.options import (
     model_options,
     models_of,
     options_of,
+    window_options,
 )
+from gridprobe.early_exit import calibration_folder
 from gridprobe.errors import DataError, GridProbeError, UsageError
 from gridprobe.limits import as_flag, learn_from
 from gridprobe.models import Model
+from gridprobe.options import PUBLISHED
 from gridprobe.plan import Plan
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
@@ -46,7 +50,7 @@ from gridprobe.report.terminal import check_clip, check_folder, save_clip, save_
 from gridprobe.report.view import AnswerView, total_words
 from gridprobe.video import Video, VideoLimits
 from gridprobe.video.pictures import SUFFIXES as PICTURE_SUFFIXES
-from gridprobe.video.subtitles import read_subtitles
+from gridprobe.video.subtitles import Subtitles, read_named
 
 # The options of `gridprobe ask` that save something, checked before any work starts.
 
@@ -66,7 +70,8 @@ def output_options() -> list[Callable[[Any], Any]]:
 def checked_outputs(arguments: dict[str, Any], videos: Sequence[Path]) -> dict[str, Path]:
     """The files and folders to write, by option; UsageError for one that cannot be written."""
     files: dict[str, Path] = {name: arguments[name] for name in OUTPUTS if arguments[name]}
-    single = [name for name in (*files, "subtitles") if name != "report" and arguments[name]]
+    named_file = ["subtitles"] * (arguments["subtitles"] not in (None, "auto", "none"))
+    single = [name for name in (*files, *named_file) if name != "report"]
     if len(videos) > 1 and single:
         raise UsageError(
             f"{as_flag(single[0])} is for one video, but there are {len(videos)}; ask about each by itself"
@@ -110,10 +115,7 @@ IMPLIED = (
 
 @click.command(
     cls=Verb,
-    examples=(
-        "gridprobe ask talk.mp4 'Which city is first?' -o Oslo -o Rome -m ./checkpoint",
-        "gridprobe ask talks/ 'What does it say?' -m http://localhost:8000/v1#NAME",
-    ),
+    examples=("gridprobe ask talk.mp4 'Which city is first?' -o Oslo -o Rome -m ./checkpoint",),
 )
 @in_groups(
     {
@@ -128,7 +130,12 @@ IMPLIED = (
                 help="An answer to choose from; 2 to 26, or none.",
             ),
             click.option("--questions", type=FILE, help="JSON Lines: question; optional: options, id, answer."),
-            click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
+            click.option("--subtitles", metavar="WORD", help="auto (those of the video), none, or a file."),
+            click.option("--subtitle-language", default="", metavar="L", help="Such as en; also what is spoken."),
+            click.option(
+                "--transcribe", default="", metavar="NAME", help="Whisper folder or name, http://HOST/v1#NAME."
+            ),
+            *window_options(),
             *model_options(),
         ],
         "Method": method_options(),
@@ -142,10 +149,11 @@ IMPLIED = (
     }
 )
 def ask(words: tuple[str, ...], options: tuple[str, ...], **arguments: Any) -> None:
-    """Ask a QUESTION about a VIDEO, and see which frames answer it; several VIDEOs, or a folder, give a line each."""
+    """Ask a QUESTION about a VIDEO; several VIDEOs, or a folder, give a line each."""
     videos, question = _videos_and_question(words, arguments["questions"])
     files = checked_outputs(arguments, videos)
-    questions = _questions(question, options, arguments["questions"], arguments["subtitles"])
+    questions = _questions(question, options, arguments["questions"])
+    subtitles = _subtitles(arguments)
     if len(questions) > 1 and (single := [name for name in files if name != "report"]):
         raise UsageError(
             f"{as_flag(single[0])} is for one answer, but there are {len(questions)} questions; use --report"
@@ -156,9 +164,9 @@ def ask(words: tuple[str, ...], options: tuple[str, ...], **arguments: Any) -> N
     several = len(videos) > 1
     opened = videos if several else [plan.open(videos[0])]  # find a broken file before loading a large model
     if not arguments["model"]:
-        imply(questions)
+        imply(questions, subtitles.text if isinstance(subtitles, Subtitles) else "")
     with progress(*(("load", "hash", "videos") if several else ())):
-        answers, errors = _answers_and_errors(opened, questions, plan, arguments)
+        answers, errors = _answers_and_errors(opened, questions, plan, {**arguments, "subtitles": subtitles})
     if not several and not arguments["as_json"]:
         _print(answers, verbose=arguments["verbose"])
     if len(answers) > 1 and not is_quiet() and (total := total_words(answers)):
@@ -181,12 +189,13 @@ def _answers_and_errors(
     with watching(_say_profiled):
         loaded = plan.loaded()
     introduce(loaded.model, loaded.answerer)
-    if loaded.profile == "auto" and loaded.overview is not None:
+    if loaded.profile == "auto" and loaded.overview is not None and calibration_folder() is not None:
         notice(f"gridprobe: cautious settings are used; to measure better ones: gridprobe profile {arguments['model']}")
     answers: list[Answer] = []
     errors: list[GridProbeError] = []
     show_map = not as_json or any(arguments[name] for name in OUTPUTS)
-    for video, outcome in ask_many(videos, questions, setup=loaded, show_map=show_map):
+    ears = {name: arguments[name] for name in ("subtitles", "subtitle_language", "transcribe")}
+    for video, outcome in ask_many(videos, questions, setup=loaded, show_map=show_map, **ears):
         if isinstance(outcome, GridProbeError):
             errors.append(outcome)
             if several:
@@ -224,11 +233,19 @@ def _print_line(video: str, answer: Answer, *, with_question: bool, verbose: boo
         console.print()
 
 
-def imply(questions: list[Question]) -> None:
+def _subtitles(arguments: dict[str, Any]) -> str | Subtitles:
+    """What to show of what is said; a file is read now. The embedded model and published methods never saw any."""
+    name = arguments["subtitles"] or ("none" if not arguments["model"] or arguments["preset"] in PUBLISHED else "auto")
+    if name in ("auto", "none"):
+        return str(name)
+    return subtitles_in(Path(name))
+
+
+def imply(questions: list[Question], subtitles: str = "") -> None:
     """Raise UsageError for words that the embedded model does not know; otherwise print that it is used."""
     vocabulary = MODELS.resolve("embedded")[0].Vocabulary.embedded()
-    for question in questions:
-        vocabulary.require(question.prompt)
+    for text in (*(question.prompt for question in questions), subtitles):
+        vocabulary.require(text)
     notice(IMPLIED)
 
 
@@ -286,28 +303,23 @@ def _videos_in(path: Path) -> list[Path]:
     return videos if videos and not pictures else [path]
 
 
-def _questions(
-    text: str | None, options: tuple[str, ...], file: Path | None, subtitle_file: Path | None
-) -> list[Question]:
+def _questions(text: str | None, options: tuple[str, ...], file: Path | None) -> list[Question]:
     """The question on the command line, or the questions in a file."""
-    subtitles = subtitle_text(subtitle_file)
     if (text is None) == (file is None):
         raise UsageError(ONE_QUESTION)
     if file is None:
-        return [Question(text or "", options, subtitles=subtitles).distinct()]
+        return [Question(text or "", options).distinct()]
     if options:
         raise UsageError("with --questions, options are read from the file; remove -o")
-    return [_parse(file, number, line, subtitles) for number, line in _lines(file)]
+    return [_parse(file, number, line) for number, line in _lines(file)]
 
 
-def subtitle_text(file: Path | None) -> str:
-    """All text of a subtitle file; a line on stderr says how many of its entries cannot be read."""
-    if file is None:
-        return ""
-    subtitles = read_subtitles(file)
-    if subtitles.skipped:
-        notice(f"{subtitles.skipped} entries of {file} are not timed lines; they were left out")
-    return subtitles.text
+def subtitles_in(file: Path | None) -> Subtitles:
+    """The lines of a subtitle file; what cannot be read in it is said on stderr."""
+    subtitles = Subtitles(()) if file is None else read_named(file)
+    for note in subtitles.notes:
+        notice(note)
+    return replace(subtitles, notes=())
 
 
 def _lines(file: Path) -> list[tuple[int, str]]:
@@ -321,7 +333,7 @@ def _lines(file: Path) -> list[tuple[int, str]]:
     return numbered_lines
 
 
-def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
+def _parse(file: Path, number: int, line: str) -> Question:
     where = f"{printable(str(file))}, line {number}"
     try:
         row = parse_json(line)
@@ -337,6 +349,6 @@ def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
         raise DataError(f'{where}: "options" must be a list of strings')
     answer, name = row.get("answer"), row.get("id")
     try:
-        return Question(row["question"], options, answer=answer, id=name, subtitles=subtitles).distinct()
+        return Question(row["question"], options, answer=answer, id=name).distinct()
     except UsageError as error:
         raise DataError(f"{where}: {error}") from error

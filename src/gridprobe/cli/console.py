@@ -28,6 +28,7 @@ STAGES = {
     "model": "asking the model",
     "write": "writing (tokens)",
     "server": "waiting for the server (s)",
+    "speech": "transcribing (s of sound)",
     "encode": "writing the video",
     "questions": "questions done",
     "videos": "videos done",

@@ -1,5 +1,6 @@
 """Options that several verbs share, and the values that they stand for; those for settings are made from `Options`."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from gridprobe.limits import LIMITS, WHOLE, as_flag
 from gridprobe.models import LazyModel, is_server
 from gridprobe.options import PRESETS, Options, Setting, parse_changes, parse_value, settings
 from gridprobe.registry import MODELS, SELECTORS
+from gridprobe.video import Window
 
 Decorator = Callable[[Any], Any]
+MOMENT = re.compile(r"-?(?:\d{1,4}:)?(?:\d{1,4}:)?\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 FILE = click.Path(path_type=Path)
 MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, embedded."
 PRESET_NAMES = f"{', '.join(PRESETS)}."
@@ -22,6 +25,7 @@ SHORT_HELP = {
     "frames": "Keep that many, or as the rule says, such as noise.",
     "effort": "How far to go: quick, auto, full or focus.",
     "exit_confidence": "How sure the overview must be with --effort auto.",
+    "profile": "auto, off or a FILE of gridprobe profile.",
 }
 """Of settings whose help in `gridprobe list settings` takes more than a line."""
 LOADING = ("device", "dtype", "attn_implementation", "device_map", "quantization")
@@ -73,6 +77,34 @@ def setting_options(*names: str) -> list[Decorator]:
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
+
+
+class Moment(click.ParamType[float]):
+    """A time in a video: 80, 1:20, 1:02:03.5, or with a minus from the end."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        if not MOMENT.fullmatch(str(value)):
+            raise UsageError(f"a time is seconds or m:ss, such as 80, 1:20 or -30 from the end; got {value!r}")
+        parts = str(value).removeprefix("-").split(":")
+        seconds = sum(float(part) * 60.0**power for power, part in enumerate(reversed(parts)))
+        return -seconds if str(value).startswith("-") else seconds
+
+
+def window_options() -> list[Decorator]:
+    """The part of the video that is looked at."""
+    return [
+        click.option("--from", "start", type=Moment(), metavar="TIME", help="Look only from here: 80, 1:20, -30."),
+        click.option("--to", "end", type=Moment(), metavar="TIME", help="Look only up to here."),
+    ]
+
+
+def window_of(arguments: Mapping[str, Any]) -> Window | None:
+    """What --from and --to say."""
+    start, end = arguments.get("start"), arguments.get("end")
+    return None if start is None and end is None else (start or 0.0, end)
 
 
 def limit_options() -> list[Decorator]:
@@ -135,6 +167,8 @@ def options_of(arguments: Mapping[str, Any]) -> Options:
     """The preset with the settings among the arguments; a flag counts more than --set."""
     names = [*(each.name for each in settings()), *LIMITS]
     flags = {name: arguments[name] for name in names if arguments.get(name) is not None}
+    if (window := window_of(arguments)) is not None:
+        flags["window"] = window
     return Options.from_preset(arguments["preset"], **{**parse_changes(arguments["changes"]), **flags})
 
 

@@ -62,6 +62,7 @@ class MockModel:
             kv_reuse=True,
             masks_frames=True,
             attention_map=True,
+            close_ups=True,
             generates=text is not None,
             frame_multiple=priced_as.vision.frame_multiple,
         )

@@ -141,7 +141,8 @@ def headline(view: AnswerView, terminal: Terminal) -> list[Text]:
         verdict = ""
     judged = terminal.wrap(verdict, "green" if view.answer.right else "red", limit=VERDICT_LINES) if verdict else []
     doubt = terminal.wrap(view.doubt, "yellow") if view.doubt else []
-    return [line, *judged, *doubt, *terminal.wrap(view.where, "bold")]
+    heard = terminal.wrap(view.subtitles, "dim") if view.subtitles else []
+    return [line, *judged, *doubt, *terminal.wrap(view.where, "bold"), *heard]
 
 
 def _warnings(view: AnswerView, terminal: Terminal) -> list[Text]:

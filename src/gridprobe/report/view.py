@@ -322,6 +322,15 @@ class AnswerView:
         return f", between {first} and {last}" if len(self.kept) > 1 else f", at {first}"
 
     @property
+    def subtitles(self) -> str:
+        """For example "with the subtitles of talk.en.vtt, 214 lines"; empty without any."""
+        used = self.answer.settings.get("subtitles")
+        if not used:
+            return ""
+        shown = "" if used["shown"] == used["lines"] else f"{used['shown']} of "
+        return f"with the subtitles of {used['source']}, {shown}{used['lines']} line{'s' * (used['lines'] != 1)}"
+
+    @property
     def sentence(self) -> str:
         """For example "cyan: seen at 2:40–2:44, in 2 of 144 frames"."""
         return f"{self.text}: {self.where}"

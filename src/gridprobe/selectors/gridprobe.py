@@ -147,6 +147,7 @@ def parts_of(parts: Parts) -> dict[str, Any]:
 
 
 NO_ATTENTION = "the model does not say what it looks at, so rows and columns were probed one by one"
+HEARD = "frames next to which words of the question are said: {}; they are at the top of the map"
 NO_SPANS = "asked when, the model wrote no list of time spans"
 
 
@@ -189,6 +190,15 @@ class GridProbe(ByModel):
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Make the map, and keep as many of its top frames as the budget says."""
+        selection, heard = self._by_map(pool, question), question.heard_at(pool.times)
+        if not heard or selection.evidence is None:
+            return selection
+        raised = selection.evidence.raised(heard)
+        kept = Selection.of(self.name, pool, self.budget.choose(raised, ties=self.ties), evidence=raised)
+        notes = (*(note for note in selection.notes if note != FLAT), HEARD.format(sum(map(bool, heard))))
+        return replace(kept, cost=selection.cost, probes=selection.probes, notes=notes)
+
+    def _by_map(self, pool: FramePool, question: Question) -> Selection:
         if self.probes == "fresh":
             return self._by_probes(pool, question)
         if self.probes == "when":

@@ -50,7 +50,7 @@ from gridprobe.video.cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.decode import Preview, preview
 from gridprobe.video.files import VideoLimits
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
-from gridprobe.video.sampling import AUTO_FRACTION, DecodeIn, Precision, SampleSpec, Sampling
+from gridprobe.video.sampling import AUTO_FRACTION, DecodeIn, Precision, SampleSpec, Sampling, Window
 from gridprobe.video.source import VideoInfo, probe
 from gridprobe.video.video import CLIP_FORMATS, Cut, Moved, Video, cut, sample, write_video
 
@@ -72,6 +72,7 @@ __all__ = [
     "Video",
     "VideoInfo",
     "VideoLimits",
+    "Window",
     "cache_folder",
     "cut",
     "open_cache",

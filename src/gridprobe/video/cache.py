@@ -215,6 +215,7 @@ def plan_key(file: VideoFile, spec: SampleSpec, decoder: str) -> str:
     sample = f"{spec.num_frames} {spec.sampling} {spec.precision} {AUTO_FRACTION}"
     sample += f" {spec.segments}" if spec.segments else ""
     sample += "" if spec.stream is None else f" stream {spec.stream}"
+    sample += "" if spec.window is None else f" window {spec.window}"
     bounds = f"{limits.max_pixels} {limits.max_duration} {limits.max_streams}"
     return f"plan {FORMAT}\n{decoder}\n{file.fingerprint}\n{sample}\n{bounds}"
 

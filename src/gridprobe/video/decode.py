@@ -9,17 +9,19 @@
 
 import json
 import os
+import re
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
 from threading import Event
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from gridprobe._util import report, usable_cores
 from gridprobe.errors import UsageError, VideoError
@@ -34,12 +36,14 @@ from gridprobe.video.sampling import (
     Precision,
     SampleSpec,
     Sampling,
+    Window,
     end_of_stream,
     linspace_numbers,
     make_plan,
     scan,
 )
 from gridprobe.video.source import DECODER_FRAMES, Source, VideoInfo, describe, first_frame, open_video
+from gridprobe.video.subtitles import MAX_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
     from av import VideoFrame
@@ -285,7 +289,8 @@ class FileStream:
     @property
     def cell(self) -> float:
         """The width of a cell in seconds."""
-        return (self.info.duration or 0.0) / self.spec.num_frames
+        start, end = self.spec.span(self.info.duration or 0.0)
+        return (end - start) / self.spec.num_frames
 
     def seconds(self, pts: int) -> float:
         """When a frame is shown, in seconds from the presentation start."""
@@ -337,7 +342,8 @@ class FileStream:
 
     def warnings(self, index: FrameIndex) -> tuple[str, ...]:
         """What to warn about in an answer based on these frames."""
-        return _warnings(self.info, index, self.spec.num_frames, self.plan.note)
+        cut = self.spec.cut_words(self.info.duration or 0.0)
+        return (*cut, *_warnings(self.info, index, self.spec.num_frames, self.plan.note))
 
     def to_json(self, index: FrameIndex) -> bytes:
         """The stream and its frames for the cache on disk, so that the file need not be opened again.
@@ -510,6 +516,8 @@ class Preview:
 
     info: VideoInfo
     num_frames: int
+    cell: float
+    """Seconds from one sampled moment to the next."""
     key_frames: int | None
     """Keyframes in the whole video, from the container's index; None if the header has no index."""
     ways: tuple[Way, ...]
@@ -520,7 +528,7 @@ class Preview:
             "schema": "gridprobe.plan/1",
             "video": self.info.to_dict(),
             "cells": self.num_frames,
-            "cell_seconds": (self.info.duration or 0.0) / self.num_frames,
+            "cell_seconds": self.cell,
             "key_frames": self.key_frames,
             "precisions": {
                 way.precision: {
@@ -543,15 +551,17 @@ def preview(
     sampling: Sampling = "middle",
     limits: VideoLimits | None = None,
     stream: int | None = None,
+    window: Window | None = None,
 ) -> Preview:
     """Inspect, measure and plan a video as `sample` does, and count from its packets what reading would take."""
     if os.path.isdir(path):
         raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
-    video = open_file(check_file(path), SampleSpec(num_frames, sampling, limits=limits or VideoLimits(), stream=stream))
+    spec = SampleSpec(num_frames, sampling, limits=limits or VideoLimits(), stream=stream, window=window)
+    video = open_file(check_file(path), spec)
     opener = video.opener()  # one for all passes, so that all of them together keep to the limit
     ways = [_way(video, each, opener) for each in get_args(Precision)]
     with opener() as source:
-        return Preview(video.info, num_frames, _key_frames(source), tuple(ways))
+        return Preview(video.info, num_frames, video.cell, _key_frames(source), tuple(ways))
 
 
 def _way(stream: FileStream, precision: Precision, opener: Opener) -> Way:
@@ -580,3 +590,128 @@ def _key_frames(source: Source) -> int | None:
         return None
     entries = getattr(source.stream, "index_entries", None)  # since PyAV 16
     return sum(bool(entry.is_keyframe) for entry in entries) if entries else None
+
+
+# What else a file holds: its text tracks and its sound.
+
+SOUND_RATE = 16_000
+"""Samples a second, as recognisers of speech take them."""
+GAP = SOUND_RATE // 10
+"""A longer gap between the times of sound stays one; a shorter one is rounding."""
+DRAWN = re.compile(r"\{[^{}]*\\p[1-9][^{}]*\}")
+"""What starts a drawing in an ASS line."""
+
+
+def text_tracks(file: VideoFile, limits: VideoLimits) -> list[dict[str, Any]]:
+    """The subtitle tracks, as the header describes them, also those that are pictures."""
+    from av.stream import Disposition
+
+    with _sources(file, limits) as source:
+        return [
+            {
+                "number": stream.index,
+                "codec": stream.codec_context.name if stream.codec_context else "",
+                "language": stream.language or "",
+                "default": bool(stream.disposition & Disposition.default),
+                "forced": bool(stream.disposition & Disposition.forced),
+            }
+            for stream in source.container.streams.subtitles
+        ]
+
+
+def read_text(
+    file: VideoFile, limits: VideoLimits, *, number: int, start: float
+) -> list[tuple[float, float | None, str]]:
+    """The lines of a text track: start, end and text. `start` is when the video starts, by the file's clock."""
+    lines: list[tuple[float, float | None, str]] = []
+    left = MAX_BYTES
+    with _sources(file, limits) as source:
+        stream = _only(source, number)
+        for packet in replace(source, stream=stream).packets():
+            left -= packet.size
+            if left < 0 or len(lines) >= MAX_LINES:
+                raise VideoError(f"{file.name}: stream {number} holds more text than subtitles do")
+            if packet.pts is None or packet.time_base is None:
+                continue
+            first = float(packet.pts * packet.time_base) - start
+            last = first + float(packet.duration * packet.time_base) if packet.duration else None
+            if text := _line_of(bytes(packet), stream.codec_context.name):
+                lines.append((first, last, text))
+    return lines
+
+
+def _line_of(content: bytes, codec: str) -> str:
+    """The text in a packet: MP4 puts its length before it and its style after it, ASS fields before it."""
+    if codec == "mov_text":
+        content = content[2 : 2 + int.from_bytes(content[:2], "big")]
+    text = content.decode("utf-16" if content[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8", "replace")
+    if codec in ("ass", "ssa"):
+        text = text.split(",", 8)[-1]
+        text = "" if DRAWN.search(text) else re.sub(r"\\[Nnh]", " ", text)
+    return text.strip()
+
+
+def read_sound(file: VideoFile, limits: VideoLimits, buffer: memoryview, *, start: float) -> tuple[int, float]:
+    """Decode the sound to one channel of 16 bits at `SOUND_RATE`; how many samples, and when the first is heard.
+
+    Samples stand where their time stamps say, with silence in gaps. `start` is when the video starts, by the file's
+    clock.
+    """
+    with _sources(file, limits) as source:
+        stream = source.container.streams.best("audio")
+        if stream is None:
+            return 0, 0.0
+        only = replace(source, stream=_only(source, stream.index))
+        count, begins = 0, None
+        for time, chunk in _sound_chunks(only):
+            begins = time if begins is None else begins
+            place = round((time - begins) * SOUND_RATE)
+            count = place if place - count > GAP else count
+            end = count + len(chunk) // 2
+            if 2 * end > len(buffer):
+                hours = len(buffer) / 2 / SOUND_RATE / 3600
+                raise VideoError(
+                    f"{file.name}: its sound is longer than {hours:.1f} hours; raise the limit (VideoLimits.memory)"
+                )
+            buffer[2 * count : 2 * end] = chunk
+            count = end
+        return count, (begins or 0.0) - start
+
+
+def _sound_chunks(source: Source) -> Iterator[tuple[float, bytes]]:
+    """Decoded sound with its time; damaged packets are left out. A child process has no numpy."""
+    import av
+
+    resampler = None
+    for packet in chain(source.packets(), [None]):
+        try:
+            frames = source.stream.codec_context.decode(packet)
+        except MemoryError:
+            raise
+        except av.FFmpegError:
+            continue
+        for frame in cast("list[Any]", frames):
+            kind = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if resampler is None or resampler[0] != kind:
+                resampler = kind, av.AudioResampler("s16", "mono", SOUND_RATE)
+            if frame.pts is None:
+                continue
+            time = float(frame.pts * frame.time_base)
+            for chunk in resampler[1].resample(frame):
+                yield time, bytes(chunk.planes[0])[: 2 * chunk.samples]
+                time += chunk.samples / SOUND_RATE
+
+
+def _only(source: Source, number: int) -> Any:
+    """The stream of that number; the packets of all others are skipped where the container allows it."""
+    stream = next((each for each in source.container.streams if each.index == number), None)
+    if stream is None or stream.codec_context is None:
+        raise VideoError(f"{source.file.name}: stream {number} cannot be read")
+    others = [each for each in source.container.streams if each is not stream and hasattr(each, "discard")]
+    for each in others:  # since PyAV 18
+        each.discard = type(each.discard)["all"]
+    return stream
+
+
+def _sources(file: VideoFile, limits: VideoLimits) -> AbstractContextManager[Source]:
+    return open_video(file, limits=limits, deadline=Deadline(file.name, limits.seconds))

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from gridprobe._util import Listener, ProgressEvent, listening
 from gridprobe.errors import GridProbeError, UsageError, VideoError
-from gridprobe.video.decode import FileStream, open_file
+from gridprobe.video.decode import FileStream, open_file, read_sound, read_text, text_tracks
 from gridprobe.video.files import VideoFile, VideoLimits, changed, check_file, shown_name
 from gridprobe.video.sampling import FrameBuffer, FrameIndex, SampleSpec
 from gridprobe.video.source import decoder_version
@@ -310,6 +310,25 @@ def _read(request: dict[str, Any], shared_memory: int | None) -> Reply:
     return {"index": index._asdict()}
 
 
+def _tracks(request: dict[str, Any], _: int | None) -> Reply:
+    """Which subtitle tracks there are."""
+    return {"tracks": text_tracks(_file(request), _spec(request["spec"]).limits)}
+
+
+def _text(request: dict[str, Any], _: int | None) -> Reply:
+    """The lines of one of them."""
+    limits = _spec(request["spec"]).limits
+    return {"lines": read_text(_file(request), limits, number=request["number"], start=request["start"])}
+
+
+def _sound(request: dict[str, Any], shared_memory: int | None) -> Reply:
+    """Decode the sound into the shared memory."""
+    assert shared_memory is not None
+    limits, buffer = _spec(request["spec"]).limits, memoryview(mmap.mmap(shared_memory, 0))
+    count, start = read_sound(_file(request), limits, buffer, start=request["start"])
+    return {"samples": count, "start": start}
+
+
 def _stream(request: dict[str, Any]) -> "FileStream | FolderStream":
     """The stream that an earlier request opened, perhaps in another process."""
     spec = _spec(request["spec"])
@@ -333,7 +352,8 @@ def _file(request: dict[str, Any]) -> VideoFile:
 
 def _spec(values: dict[str, Any]) -> SampleSpec:
     segments = tuple((start, end) for start, end in values["segments"])
-    return SampleSpec(**{**values, "limits": VideoLimits(**values["limits"]), "segments": segments})
+    window = values["window"] and tuple(values["window"])
+    return SampleSpec(**{**values, "limits": VideoLimits(**values["limits"]), "segments": segments, "window": window})
 
 
 ANSWERS: dict[str, Callable[[dict[str, Any], int | None], Reply]] = {
@@ -341,4 +361,7 @@ ANSWERS: dict[str, Callable[[dict[str, Any], int | None], Reply]] = {
     "open": _open,
     "expect": _expect,
     "read": _read,
+    "tracks": _tracks,
+    "text": _text,
+    "sound": _sound,
 }

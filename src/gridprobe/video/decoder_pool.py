@@ -26,6 +26,7 @@ from threading import Lock, Thread
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gridprobe._util import has_listener, report, usable_cores
 from gridprobe.errors import DecoderKilled, UsageError, VideoError
@@ -35,6 +36,7 @@ from gridprobe.video.frames import Pixels
 from gridprobe.video.pictures import FolderStream
 from gridprobe.video.sampling import FrameIndex, SampleSpec
 from gridprobe.video.source import VideoInfo
+from gridprobe.video.subtitles import Segment, closed_lines, track_of
 
 GRACE = 3.0
 """Seconds beyond a request's own limit before the child is killed: it should notice the limit itself."""
@@ -379,6 +381,29 @@ class ChildDecoder:
                 if not all(isinstance(each, int) for each in index[1:]):
                     raise TypeError(index)
                 return index, _pixels(shared_memory, (len(index.pts), *shape[1:]))
+
+    def tracks(self, file: VideoFile) -> bytes:
+        """The subtitle tracks of the file, as JSON."""
+        reply = self._ask("tracks", identity=file.identity)
+        with self._checking():
+            _ = [track_of(**each) for each in reply["tracks"]]
+            return json.dumps(reply["tracks"]).encode()
+
+    def text(self, file: VideoFile, number: int, start: float) -> list[Segment]:
+        """The lines of a text track; `start` is when the video starts, by the file's clock."""
+        reply = self._ask("text", identity=file.identity, number=number, start=start)
+        with self._checking():
+            return closed_lines((float(a), b and float(b), _typed(text, str)) for a, b, text in reply["lines"])
+
+    def sound(self, file: VideoFile, start: float, most: int) -> tuple[npt.NDArray[np.int16], float]:
+        """At most that many samples of the file's sound, and when the first is heard."""
+        with _shared_memory(2 * most) as shared_memory:
+            reply = self._ask("sound", identity=file.identity, start=start, shared_memory=shared_memory)
+            with self._checking():
+                samples, first = np.empty(_typed(reply["samples"], int), np.int16), float(reply["start"])
+                if len(samples) > most or os.preadv(shared_memory, [samples.data], 0) != samples.nbytes:
+                    raise ValueError(len(samples))
+                return samples, first
 
     def _ask(
         self,

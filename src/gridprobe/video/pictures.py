@@ -95,7 +95,7 @@ class FolderStream:
     def warnings(self, index: FrameIndex) -> tuple[str, ...]:
         """What to warn about in an answer based on these pictures."""
         count = len(index.pts)
-        texts = []
+        texts = list(self.spec.cut_words(self.info.duration or 0.0))
         if index.reshaped:
             texts.append(
                 f"{index.reshaped} of the pictures have another aspect ratio than the first and got black bars"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Sampling = Literal["middle", "linspace"]
 Precision = Literal["exact", "keyframe", "auto"]
 DecodeIn = Literal["child", "process"]
+Window = tuple[float, float | None]
+"""A part of a video: where it starts and ends, in seconds; below 0 they count from the video's end, which None is."""
 MAX_FRAMES = 64**2
 """Those of the largest grid; its own constant is in a module that imports numpy, which a child does without."""
 
@@ -42,6 +44,8 @@ class SampleSpec:
     """Whether a child process decodes, which may crash or hang, or this one."""
     stream: int | None = None
     """The number of the video stream in the file, counted from 0 over all streams; None is the default one."""
+    window: Window | None = None
+    """The part that is sampled, and that segments are cut to; None is the whole video."""
 
     def __post_init__(self) -> None:
         count = self.num_frames
@@ -59,12 +63,37 @@ class SampleSpec:
             raise UsageError(f"segments must be rising intervals of seconds, got {self.segments}")
         if self.segments and self.sampling == "linspace":
             raise UsageError('segments are sampled in time; use sampling="middle"')
+        if self.window is not None:
+            check_window(self.window)
+            if self.sampling == "linspace":
+                raise UsageError("a window is sampled in time, which the published presets are not; use preset=default")
+
+    def span(self, duration: float) -> tuple[float, float]:
+        """Where the window starts and ends in a video of this length; UsageError if that is outside of it."""
+        if self.window is None:
+            return 0.0, duration
+        first, last = self.window
+        start = max(0.0, first + duration if first < 0 else first)
+        end = duration if last is None else min(duration, last + duration if last < 0 else last)
+        if start < end:
+            return start, end
+        words = f"from {first:g} s to {'the end' if last is None else f'{last:g} s'}"
+        raise UsageError(
+            f"the window {words} is outside of the video, which is {duration:.1f} s long; choose one in it"
+        )
+
+    def cut_words(self, duration: float) -> tuple[str, ...]:
+        """A warning if the window begins before the video or ends after it."""
+        if self.window is None or all(abs(each or 0.0) <= duration + self.cell(duration) for each in self.window):
+            return ()
+        start, end = self.span(duration)
+        return (f"the window reaches beyond the video, so {start:.1f} s to {end:.1f} s were sampled",)
 
     def moments(self, duration: float) -> tuple[float, ...]:
-        """The middles of equal shares of the video, or of its segments laid end to end."""
-        segments = [(start, min(end, duration)) for start, end in self.segments if start < duration]
-        if not segments:
-            return middle_times(duration, self.num_frames)
+        """The middles of equal shares of the window, or of the segments in it laid end to end."""
+        first, last = self.span(duration)
+        cut = [(max(start, first), min(end, last)) for start, end in self.segments]
+        segments = [(start, end) for start, end in cut if start < end] or [(first, last)]
         before = list(accumulate((end - start for start, end in segments), initial=0.0))
         moments = []
         for place in middle_times(before[-1], self.num_frames):
@@ -74,8 +103,20 @@ class SampleSpec:
 
     def cell(self, duration: float) -> float:
         """The width of a share in seconds."""
-        within = sum(max(0.0, min(end, duration) - start) for start, end in self.segments) or duration
+        first, last = self.span(duration)
+        within = sum(max(0.0, min(end, last) - max(start, first)) for start, end in self.segments) or last - first
         return within / self.num_frames
+
+
+def check_window(window: Window) -> None:
+    """Raise UsageError unless there may be a video in which something lies between these times."""
+    start, end = window
+    if not all(each is None or math.isfinite(each) for each in window):
+        raise UsageError(f"a window has a start and an end in seconds, got {start!r} and {end!r}")
+    if (end is not None and (start < 0) == (end < 0) and end <= start) or end == 0:
+        raise UsageError(
+            f"the window from {start:g} s to {end:g} s is empty; its end must be later than its start, or be left out"
+        )
 
 
 def check_stream(stream: int | None) -> None:

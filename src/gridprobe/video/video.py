@@ -4,10 +4,11 @@ cut() and write_video() write videos.
 """
 
 import io
+import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -21,17 +22,25 @@ import numpy.typing as npt
 from gridprobe._util import report
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video.cache import FrameCache, MemoryCache, frame_key, plan_key
-from gridprobe.video.decode import FileStream, open_file
+from gridprobe.video.decode import SOUND_RATE, FileStream, open_file, read_sound, read_text, text_tracks
 from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe.video.files import Deadline, VideoFile, VideoLimits, check_file
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending, Pixels
 from gridprobe.video.pictures import FolderStream, open_folder
-from gridprobe.video.sampling import DecodeIn, FrameClock, FrameIndex, Precision, SampleSpec, Sampling, anchor
+from gridprobe.video.sampling import DecodeIn, FrameClock, FrameIndex, Precision, SampleSpec, Sampling, Window, anchor
 from gridprobe.video.source import Source, VideoInfo, decoded_frames, decoder_version, first_frame, open_video
+from gridprobe.video.subtitles import Segment as Line
+from gridprobe.video.subtitles import Track, closed_lines, track_of
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame
     from av.video.stream import VideoStream
+
+
+TEXT_FORMAT = 1
+"""Part of the keys of text tracks; raised when the same track gives other lines."""
+SOUND_SLACK = 60.0
+"""Seconds by which the sound may be longer than the header says the video is."""
 
 
 class Moved(VideoError):
@@ -61,8 +70,10 @@ class Video:
         segments: tuple[tuple[float, float], ...] = (),
         decode_in: DecodeIn = "process",
         stream: int | None = None,
+        window: Window | None = None,
     ) -> None:
-        self.spec = SampleSpec(num_frames, sampling, precision, limits or VideoLimits(), segments, decode_in, stream)
+        limits = limits or VideoLimits()
+        self.spec = SampleSpec(num_frames, sampling, precision, limits, segments, decode_in, stream, window)
         """How the video is sampled."""
         self._path = path
         self._cache = cache
@@ -98,6 +109,11 @@ class Video:
     def info(self) -> VideoInfo:
         """The video's properties."""
         return self._stream.info
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Where the part that is sampled starts and ends, in seconds."""
+        return self.spec.span(self.info.duration or 0.0)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -154,6 +170,50 @@ class Video:
             if rows != list(indices):
                 pixels = pixels[[rows.index(row) for row in indices]]
             return self._pool([pts_list[row] for row in indices], pixels)
+
+    @property
+    def path(self) -> str:
+        """The file or folder."""
+        return os.fspath(self._path)
+
+    def tracks(self) -> list[Track]:
+        """The subtitle tracks inside the file; from the cache on disk if they were listed before."""
+        if isinstance(self._stream, FolderStream):
+            return []
+        file, decoder = self._stream.file, self._decoder
+        key = f"tracks {TEXT_FORMAT}\n{self._version}\n{file.fingerprint}"
+        return [track_of(**each) for each in json.loads(self.stored(key, lambda: decoder.tracks(file)))]
+
+    def track_lines(self, number: int) -> list[Line]:
+        """The lines of a text track, in the video's time; from the cache on disk if they were read before."""
+        if isinstance(self._stream, FolderStream):
+            return []
+        file, start = self._stream.file, self.info.start_time
+
+        def read() -> bytes:
+            return json.dumps([list(astuple(line)) for line in self._decoder.text(file, number, start)]).encode()
+
+        content = self.stored(f"text {TEXT_FORMAT}\n{self._version}\n{file.fingerprint}\n{number} {start}", read)
+        return [Line(*values) for values in json.loads(content)]
+
+    def sound(self) -> tuple[npt.NDArray[np.int16], float]:
+        """The sound, one channel at `SOUND_RATE`, and when it starts in the video's time; empty if there is none."""
+        if isinstance(self._stream, FolderStream):
+            return np.empty(0, np.int16), 0.0
+        seconds = self.info.duration_header or self.info.duration
+        most = self.spec.limits.memory // 2
+        if seconds is not None:
+            most = min(most, int((seconds + SOUND_SLACK) * SOUND_RATE))
+        return self._decoder.sound(self._stream.file, self.info.start_time, int(most))
+
+    def stored(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """What the cache on disk has under a key, else what `make` makes, which is then kept there."""
+        content = self._cache.read(key) if self._cache is not None else None
+        if content is None:
+            content = make()
+            if self._cache is not None:
+                self._cache.write([(key, content)])
+        return content
 
     def _restored(self, cache: FrameCache, key: str, file: VideoFile) -> tuple[FileStream, FrameIndex] | None:
         """What the cache says about the file, so that it need not be opened."""
@@ -302,6 +362,20 @@ class LocalDecoder:
         With `whole`, decode them exactly as in the pass over all frames.
         """
         return stream.read(size, pts_list, whole=whole)
+
+    def tracks(self, file: VideoFile) -> bytes:
+        """The subtitle tracks of the file, as JSON."""
+        return json.dumps(text_tracks(file, self.spec.limits)).encode()
+
+    def text(self, file: VideoFile, number: int, start: float) -> list[Line]:
+        """The lines of a text track; `start` is when the video starts, by the file's clock."""
+        return closed_lines(read_text(file, self.spec.limits, number=number, start=start))
+
+    def sound(self, file: VideoFile, start: float, most: int) -> tuple[npt.NDArray[np.int16], float]:
+        """At most that many samples of the file's sound, and when the first is heard."""
+        samples = np.zeros(most, np.int16)
+        count, first = read_sound(file, self.spec.limits, samples.data.cast("B"), start=start)
+        return samples[:count].copy(), first
 
 
 def sample(

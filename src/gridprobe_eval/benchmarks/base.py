@@ -208,7 +208,9 @@ def with_subtitles(item: Item, mode: str) -> Question:
     question = item.question
     if question.template == "video-mme-v2" and mode in ("concat", "interleaved"):
         return _video_mme_v2(item, mode)
-    if mode == "none" or not has_subtitles(item):
+    if mode == "none":
+        return replace(question, spoken=None)
+    if not has_subtitles(item):
         return question
     if mode == "paper":
         return replace(question, subtitles=_track(item).text[:PAPER_SUBTITLES])

@@ -21,6 +21,7 @@ from gridprobe.cli.options import (
     model_options,
     options_of,
     parse_options,
+    window_options,
 )
 from gridprobe.models import cost_model_of
 from gridprobe.options import Options
@@ -136,6 +137,7 @@ def _number(value: float) -> str:
             click.option("--data", type=FILE, help="Folder of the benchmark's files."),
             *benchmark_options(),
             *choice_options(),
+            *window_options(),
         ],
         "Model": model_options(),
         "Method": method_options(),
@@ -165,9 +167,8 @@ def cost_models_of(arguments: dict[str, Any]) -> Models:
 
 def _plan_video(video: Path, options: Options, arguments: dict[str, Any], *, as_json: bool) -> None:
     spec = options.sample
-    video_preview = preview(
-        video, num_frames=spec.num_frames, sampling=spec.sampling, limits=spec.limits, stream=spec.stream
-    )
+    names = ("num_frames", "sampling", "limits", "stream", "window")
+    video_preview = preview(video, **{name: getattr(spec, name) for name in names})
     models, selector = cost_models_of(arguments), arguments["selector"]
     resolved = options.resolve(model=models.model, selector=selector)
     cells = options.k**2
@@ -192,7 +193,7 @@ def _print(found: Preview, sizes: dict[str, tuple[int, int]], precision: str) ->
     names, suffix = info.container.split(","), Path(info.path).suffix[1:].lower()
     container = suffix if suffix in names else names[0]  # FFmpeg has one name for all of mov,mp4,m4a,3gp
     console.print(Text(f"{info.path}: {info.codec} {size} in {container}, {duration:.1f} s, {rate}, {keys}"))
-    every = f"one every {duration / found.num_frames:.3g} s"
+    every = f"one every {found.cell:.3g} s"
     pool, kept = ("{}×{}".format(*sizes[name]) for name in ("pool", "kept"))
     console.print(Text(f"{found.num_frames} samples, {every}; frames of {pool}, kept frames of {kept}; {info.decoder}"))
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -95,9 +95,13 @@ export function follow(id, on, signal) {
   });
 }
 
+// The part of the video that was sampled, where it is not the whole one.
+const part = (window) => (window ? `&start=${window[0]}${window[1] === null ? "" : `&end=${window[1]}`}` : "");
+
 export const pictures = {
-  sheet: (session, k, width) => `${BASE}/sessions/${session}/sheet.jpg?k=${k}&width=${width}`,
-  frame: (session, index, k, width) => `${BASE}/sessions/${session}/frame.jpg?index=${index}&k=${k}&width=${width}`,
+  sheet: (session, k, width, window) => `${BASE}/sessions/${session}/sheet.jpg?k=${k}&width=${width}${part(window)}`,
+  frame: (session, index, k, width, window) =>
+    `${BASE}/sessions/${session}/frame.jpg?index=${index}&k=${k}&width=${width}${part(window)}`,
   at: (session, time, width) => `${BASE}/sessions/${session}/frame.jpg?t=${time.toFixed(3)}&width=${width}`,
   video: (session) => `${BASE}/sessions/${session}/video`,
 };

@@ -14,7 +14,7 @@ import { Timeline } from "./timeline.js";
 import { clock, size } from "./words.js";
 
 const player = new Player(byId("player"), (time) => { timeline.at(time); sheet.at(time); });
-const timeline = new Timeline(byId("timeline"), jump);
+const timeline = new Timeline(byId("timeline"), jump, askAbout);
 const sheet = new Sheet(byId("sheet"), jump);
 
 let video = null; // { ref, name, file, session, k, times, video }
@@ -27,6 +27,12 @@ function jump(time) {
   player.jump(time);
   const box = byId("player").getBoundingClientRect();
   if (box.bottom < 80 || box.top > innerHeight - 80) byId("player").scrollIntoView({ block: "center" });
+}
+
+function askAbout(part) {
+  form.only(part);
+  price();
+  byId("question").focus();
 }
 
 // Videos.
@@ -94,12 +100,13 @@ async function open(signal) {
   form.say("Opening the video…");
   const settings = { k: form.asked().settings.k };
   const found = await api.post("/sessions", { video: video.ref, settings }, signal);
-  opened({ session: found.id, video: found.video, k: found.k, times: found.times, name: found.name });
+  opened({ session: found.id, video: found.video, k: found.k, times: found.times, window: found.window, name: found.name });
   form.say("");
 }
 
 function opened(found) {
-  const fresh = found.session !== video.session || found.k !== video.k || found.times.length !== video.times?.length;
+  const fresh = found.session !== video.session || found.k !== video.k || found.times.length !== video.times?.length
+    || String(found.window) !== String(video.window);
   Object.assign(video, found);
   show(byId("empty"), false);
   show(byId("view"), true);
@@ -205,8 +212,9 @@ function finish(turn) {
 function display(turn, time) {
   current = turn;
   const { view, times, answer: found } = turn.result;
-  const shown = { k: found.selection.k ?? Math.ceil(Math.sqrt(times.length)), times };
-  if (times.length !== video.times.length) opened({ ...shown, session: video.session, video: video.video, name: video.name });
+  const part = found.settings.sampling?.window ?? null;
+  const shown = { k: found.selection.k ?? Math.ceil(Math.sqrt(times.length)), times, window: part };
+  if (times.length !== video.times.length || String(part) !== String(video.window)) opened({ ...shown, session: video.session, video: video.video, name: video.name });
   answer.clear(turn.question, about());
   answer.final(turn);
   sheet.mark({ ...view, words: view.sheet, rows: found.selection.row_confidence, columns: found.selection.column_confidence });
@@ -274,7 +282,7 @@ async function openLinked(link, signal) {
   try {
     const found = link.session ? await api.get(`/sessions/${link.session}`) : null;
     if (!found?.k) throw new api.Problem("not open", { status: 404 });
-    opened({ session: found.id, video: found.video, k: found.k, times: found.times, name: found.name });
+    opened({ session: found.id, video: found.video, k: found.k, times: found.times, window: found.window, name: found.name });
   } catch (error) {
     if (error.status !== 404) throw error;
     await open(signal);
@@ -345,7 +353,7 @@ function wire() {
   byId("folder").addEventListener("change", (event) => {
     if (event.target.value) choose({ ref: event.target.value, name: event.target.value });
   });
-  for (const id of ["effort", "limit", "side", "probes", "options"]) byId(id).addEventListener("change", price);
+  for (const id of ["effort", "limit", "side", "probes", "options", "start", "end"]) byId(id).addEventListener("change", price);
   byId("cancel").addEventListener("click", cancel);
   byId("another").addEventListener("click", anotherQuestion);
   byId("copy").addEventListener("click", copyLink);

@@ -2,7 +2,7 @@
 
 import { byId, el, show } from "./dom.js";
 import { limitSettings } from "./offers.js";
-import { size } from "./words.js";
+import { clock, seconds, size } from "./words.js";
 
 const SIDES = [4, 6, 8, 10, 12, 16, 20, 24, 32];
 
@@ -15,16 +15,31 @@ export function asked() {
       ...limitSettings(byId("limit").value),
       k: Number(byId("side").value),
       probes: byId("probes").value,
+      ...part(),
     },
     limit: byId("limit").value,
     map: byId("map").checked,
   };
 }
 
+// The part of the video that is looked at; nothing for the whole one.
+function part() {
+  const [start, end] = ["start", "end"].map((id) => seconds(byId(id).value));
+  return start === null && end === null ? {} : { window: [start ?? 0, end] };
+}
+
+export function only(window) {
+  byId("start").value = window ? clock(window[0]) : "";
+  byId("end").value = window && window[1] !== null ? clock(window[1]) : "";
+}
+
 // What is wrong with the question; empty if nothing is.
 export function complaint({ question, options }, hasVideo) {
   if (!hasVideo) return ["file", "Choose a video first."];
   if (!question) return ["question", "Type a question first."];
+  for (const id of ["start", "end"]) {
+    if (Number.isNaN(seconds(byId(id).value))) return [id, "Write times as 80, 1:20 or -30 from the end."];
+  }
   if (options.length === 1) return ["options", "Give at least two options, or none for an open question."];
   if (options.length > 26) return ["options", `Give at most 26 options; these are ${options.length}.`];
   return null;
@@ -44,7 +59,9 @@ export function offerVideos({ enabled, videos }) {
     ...videos.map((each) => el("option", { value: each.name, title: size(each.bytes) }, each.name)));
 }
 
-export function fill({ question = "", options = [], effort, limit, k, probes }) {
+export function fill({ question = "", options = [], effort, limit, k, probes, start, end }) {
+  byId("start").value = start ?? "";
+  byId("end").value = end ?? "";
   byId("question").value = question;
   byId("options").value = options.join("\n");
   for (const [id, value] of Object.entries({ effort, limit, side: k, probes })) {

@@ -22,10 +22,10 @@ function store(entries) {
   try { localStorage.setItem(KEY, JSON.stringify(entries)); } catch { /* full or not allowed: nothing is remembered */ }
 }
 
-// Names: v video, s session, j job, q question, o option, e effort, l limit, k grid side, p probes, t time.
+// Names: v video, s session, j job, q question, o option, e effort, l limit, k grid side, p probes, a and z the part, t time.
 export function toLink({ video, session, job, question, options, settings, limit, time }) {
   const found = new URLSearchParams();
-  const parts = { v: video, s: session, j: job, q: question, e: settings?.effort, l: limit, k: settings?.k, p: settings?.probes, t: time };
+  const parts = { v: video, s: session, j: job, q: question, e: settings?.effort, l: limit, k: settings?.k, p: settings?.probes, t: time, a: settings?.window?.[0], z: settings?.window?.[1] };
   for (const [name, value] of Object.entries(parts)) if (value !== undefined && value !== null && value !== "") found.set(name, value);
   for (const option of options ?? []) found.append("o", option);
   return `#${found}`;
@@ -37,7 +37,7 @@ export function fromLink(hash) {
   return {
     video: found.get("v"), session: clean(found.get("s")), job: clean(found.get("j")),
     question: found.get("q") ?? "", options: found.getAll("o"),
-    effort: found.get("e"), limit: found.get("l") ?? "auto", k: found.get("k"), probes: found.get("p"), time: Number(found.get("t")) || 0,
+    effort: found.get("e"), limit: found.get("l") ?? "auto", k: found.get("k"), probes: found.get("p"), start: found.get("a"), end: found.get("z"), time: Number(found.get("t")) || 0,
   };
 }
 

@@ -24,8 +24,8 @@ export class Sheet {
     this.cells.addEventListener("click", (event) => this.chosen(event));
   }
 
-  open({ session, k, times, video }) {
-    const source = pictures.sheet(session, k, 1200);
+  open({ session, k, times, video, window }) {
+    const source = pictures.sheet(session, k, 1200, window);
     if (this.source === source) return;
     this.source = source;
     this.k = k;

@@ -9,7 +9,7 @@ const MOST_PICTURES = 8;
 const CLOSEST = 0.5; // seconds
 
 export class Timeline {
-  constructor(root, pick) {
+  constructor(root, pick, only) {
     this.pick = pick;
     this.pictures = new Map();
     this.playhead = 0;
@@ -24,7 +24,8 @@ export class Timeline {
       this.moments, this.rail,
       el("div", { class: "ends" }, this.ends[0], el("span", { class: "tools" }, this.toAnswer,
         button("−", "Zoom out", () => this.zoom(2)), button("+", "Zoom in", () => this.zoom(0.5)),
-        button("Whole", "Show the whole video", () => this.range(0, this.length))), this.ends[1]),
+        button("Whole", "Show the whole video", () => this.range(0, this.length)),
+        button("Only this", "Ask only about the part that is shown", () => only(this.part()))), this.ends[1]),
       this.strip, this.note,
     );
     this.listen();
@@ -50,9 +51,9 @@ export class Timeline {
     this.rail.addEventListener("pointercancel", () => { this.dragged = null; });
   }
 
-  open({ session, k, times, video }) {
-    if (this.session !== session || this.k !== k) this.pictures.clear();
-    Object.assign(this, { session, k, times, length: Math.max(times.at(-1), video?.duration || 0) || 1 });
+  open({ session, k, times, video, window = null }) {
+    if (this.session !== session || this.k !== k || String(this.window) !== String(window)) this.pictures.clear();
+    Object.assign(this, { session, k, times, window, length: Math.max(times.at(-1), video?.duration || 0) || 1 });
     this.mark({});
     this.range(0, this.length);
   }
@@ -86,6 +87,12 @@ export class Timeline {
     this.from = Math.min(Math.max(0, from), this.length - wide);
     this.to = this.from + wide;
     this.draw();
+  }
+
+  // What is shown, in whole seconds; null is the whole video.
+  part() {
+    if (this.to - this.from > 0.999 * this.length) return null;
+    return [Math.floor(this.from), Math.min(this.length, Math.ceil(this.to))];
   }
 
   zoom(factor, around = this.playhead) {
@@ -132,7 +139,8 @@ export class Timeline {
     if (!this.times) return;
     const wide = this.rail.clientWidth || 600;
     const kept = new Set(this.kept), main = new Set(this.main);
-    const cell = Math.max(2, (0.8 * wide * this.length) / (this.times.length * (this.to - this.from)));
+    const apart = this.times.length > 1 ? (this.times.at(-1) - this.times[0]) / (this.times.length - 1) : this.length;
+    const cell = Math.max(2, (0.8 * wide * apart) / (this.to - this.from));
     this.rail.setAttribute("viewBox", `0 0 ${wide} ${HIGH}`);
     const parts = this.stretches.map(([start, end]) => this.rect("again", this.x(start), this.x(end) - this.x(start), HIGH));
     this.times.forEach((time, index) => {
@@ -196,7 +204,7 @@ export class Timeline {
   picture(index) {
     if (!this.pictures.has(index)) {
       const time = this.times[index], words = clock(time, true);
-      const image = el("img", { src: pictures.frame(this.session, index, this.k, 320), alt: "", decoding: "async" });
+      const image = el("img", { src: pictures.frame(this.session, index, this.k, 320, this.window), alt: "", decoding: "async" });
       this.pictures.set(index, el("button", { type: "button", class: "thumb", "aria-label": `Frame at ${words}`, onclick: () => this.pick(time) }, image, el("span", {}, words)));
     }
     return this.pictures.get(index);

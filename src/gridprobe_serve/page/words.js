@@ -9,6 +9,15 @@ export function clock(seconds, tenths = false) {
   return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${second}` : `${minutes}:${second}`;
 }
 
+// Seconds of "80", "1:20" or "-30"; null of nothing, NaN of anything else.
+export function seconds(text) {
+  const words = text.trim();
+  if (!words) return null;
+  if (!/^-?(\d{1,4}:){0,2}\d{1,9}(\.\d{1,9})?$/.test(words)) return NaN;
+  const total = words.replace("-", "").split(":").reduce((sum, each) => 60 * sum + Number(each), 0);
+  return words.startsWith("-") ? -total : total;
+}
+
 export function percent(share, digits = 1) {
   return `${(100 * share).toFixed(digits)}%`;
 }
