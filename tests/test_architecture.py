@@ -19,7 +19,19 @@ CORE = "gridprobe"
 TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(SRC.rglob("*.py"))}
 MODULES = {".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path for path in TREES}
 
-HEAVY = ("torch", "transformers", "av", "httpx", "ray", "fastapi", "matplotlib", "scipy", "pyarrow", "pandas")
+HEAVY = (
+    "torch",
+    "transformers",
+    "av",
+    "httpx",
+    "ray",
+    "fastapi",
+    "matplotlib",
+    "scipy",
+    "pyarrow",
+    "pandas",
+    "lancedb",
+)
 LIGHT = (*PACKAGES, "gridprobe.video", "gridprobe.selectors", "gridprobe_eval.benchmarks", "gridprobe.cli")
 """What may be imported without loading any of these packages."""
 

@@ -22,6 +22,7 @@ SOURCE = ROOT / "src"
 PACKAGES = (
     "gridprobe",
     "gridprobe_eval",
+    "gridprobe_find",
     "gridprobe_selectors",
     "gridprobe_serve",
     "gridprobe_watch",

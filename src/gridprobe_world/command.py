@@ -35,6 +35,7 @@ from gridprobe.report.view import AnswerView
 from gridprobe_world import demo as gridprobe_demo
 from gridprobe_world.demo import WAYS, DemoRow
 from gridprobe_world.profiling import Profiler, steps_of, wording_for
+from gridprobe_world.world import COLOURS, SHAPES
 
 NOTICE = """\
 Two videos of drawn shapes, {minutes:.0f} and {others:.0f} minutes long. The small embedded model
@@ -52,6 +53,7 @@ HEADS = {"ours": "ours", "published": "published", "small": "all small", "native
     examples=(
         "gridprobe demo",
         "gridprobe demo --out /tmp/demo",
+        "gridprobe demo --library gridprobe-library",
     ),
 )
 @click.option(
@@ -61,10 +63,18 @@ HEADS = {"ours": "ours", "published": "published", "small": "all small", "native
     show_default=True,
     help="Folder for the videos and the report.",
 )
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Only make a folder of short videos, to try gridprobe find on.",
+)
 @quiet_option
 @debug_option
-def demo(out: Path) -> None:
+def demo(out: Path, library: Path | None) -> None:
     """Generate two videos, ask six kinds of questions about them, and compare four ways of answering."""
+    if library is not None:
+        _make_library(library)
+        return
     start = time.perf_counter()
     console = stdout()
     _make(out)
@@ -79,6 +89,19 @@ def demo(out: Path) -> None:
     _save(rows, page)
     print(f"Report with all maps and frames: {printable(str(page))} ({time.perf_counter() - start:.0f} s in total)")
     print(f"Try it yourself: {_command(out / gridprobe_demo.VIDEO, rows[0])}")
+
+
+def _make_library(folder: Path) -> None:
+    """Videos, and three searches to try: for what comes and goes most often, for something once there, for nothing."""
+    _make(folder)
+    with progress():
+        things = gridprobe_demo.write_library(folder)
+    often, once = max(things, key=lambda name: things[name]), min(things, key=lambda name: things[name])
+    absent = next(name for name in (f"{c} {s}" for c in COLOURS for s in SHAPES) if name not in things)
+    print(f"{gridprobe_demo.LIBRARY} videos are in {printable(str(folder))}. Try:")
+    for name in (often, once, absent):
+        words = ["gridprobe", "find", f"a {name}", str(folder), "--preset", gridprobe_demo.PRESET]
+        print(f"  {printable(shlex.join(words))}")
 
 
 def _save(rows: Sequence[DemoRow], page: Path) -> None:

@@ -1,6 +1,7 @@
 """The content of `gridprobe demo`: two gridworld videos, six kinds of question, each answered in four ways."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from gridprobe.video import FrameSize
 from gridprobe_world.dataset import script
 from gridprobe_world.questions import ask_about, ask_part
 from gridprobe_world.render import write_script
-from gridprobe_world.world import TEST_SEEDS, Worlds, generate
+from gridprobe_world.world import COLOURS, SHAPES, TEST_SEEDS, Worlds, generate
 
 SEED = TEST_SEEDS[1]
 """Not picked by hand: the first script of the test split that suits every kind of question and has a needle on screen
@@ -86,6 +87,26 @@ def write_both(folder: Path) -> None:
     """Make both videos in a folder."""
     write(folder / VIDEO)
     write_script(script(FINE_SEED, "fine"), folder / FINE_VIDEO, duration=FINE_SECONDS, size=SIDE)
+
+
+LIBRARY, LIBRARY_SECONDS = 8, (60, 90, 120, 150, 180)
+"""How many videos `gridprobe demo --library` makes, and their lengths in turn."""
+
+
+def write_library(folder: Path, count: int = LIBRARY) -> dict[str, int]:
+    """Make a folder of short videos to find things in; gives how often each thing comes and goes in it."""
+    things: Counter[str] = Counter()
+    for number in range(count):
+        made = world(TEST_SEEDS[number])
+        path = folder / f"gridworld-{number + 1:02d}.mp4"
+        if not path.exists():
+            partial = path.with_name(f".{path.name}")  # hidden from `find`, should this be interrupted
+            write_script(made, partial, duration=LIBRARY_SECONDS[number % len(LIBRARY_SECONDS)], size=SIDE)
+            partial.replace(path)
+        for j, times in enumerate(made.occurrences()[0].tolist()):
+            things[f"{list(COLOURS)[made.colour[0, j]]} {SHAPES[made.shape[0, j]]}"] += times
+        report("videos", number + 1, count)
+    return dict(things)
 
 
 def compare(folder: Path, model: Model) -> Iterator[DemoRow]:
