@@ -15,7 +15,9 @@ from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import RunError, UsageError
 from gridprobe.importance import MapKind
 from gridprobe.models import Request
+from gridprobe.models.profile import Profile
 from gridprobe.options import Options
+from gridprobe.report.view import AnswerView
 from gridprobe.selectors.base import FLAT
 from gridprobe.selectors.gridprobe import NO_ATTENTION
 from gridprobe_eval.tasks import Method
@@ -290,3 +292,78 @@ def test_a_run_is_not_resumed_with_another_exit(tmp_path: Path) -> None:
     asked(0.9)
     with pytest.raises(RunError, match=r"begun with .* an exit at 0\.9, but these are .* an exit at 0\.8"):
         asked(0.8)
+
+
+# Close-ups: the kept frames behind the overview.
+
+
+def closer(
+    close: dict[str, float], *, overview: dict[str, float] = UNSURE, among: dict[str, float] = SURE
+) -> MockModel:
+    """Answers as told from the overview, from close-ups behind it, and from frames among all others."""
+
+    def answer(request: Request) -> dict[str, float]:
+        if request.close_ups:
+            return close
+        if len(request.groups) > 1:
+            return among
+        return overview if len(request.frames) == 16 else UNSURE
+
+    return MockModel(answer)
+
+
+def test_close_ups_are_shown_behind_the_overview_and_end_the_question() -> None:
+    model = closer(SURE)
+    answer = ask(model, context="overview")
+
+    overview, _, focus = model.requests
+    assert focus.close_ups and focus.groups[-1].frames.times == overview.frames.times
+    assert frames_shown(focus)[:1] == [0] and len(focus.units) == 16 + answer.selection.kept
+    assert answer.choice == "B" and answer.settings["close_ups"] is True and answer.cost.focus.flops_reused > 0
+    assert "behind the overview" in AnswerView(answer).reached
+    whole = MockModel(lambda request: SURE).cost(replace(focus, close_ups=False))
+    assert answer.cost.focus.flops + answer.cost.focus.flops_reused == pytest.approx(whole.flops, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("close", "overview"),
+    [
+        ({"A": 0.45, "B": 0.3, "C": 0.25}, UNSURE),  # no answer is likelier than not
+        ({"A": 0.999, "B": 0.0005, "C": 0.0005}, {"A": 0.02, "B": 0.96, "C": 0.02}),  # the overview's was another
+    ],
+)
+def test_doubt_after_close_ups_shows_the_frames_among_all_others(
+    close: dict[str, float], overview: dict[str, float]
+) -> None:
+    model = closer(close, overview=overview)
+    answer = ask(model, context="overview")
+
+    assert [request.close_ups for request in model.requests] == [False, False, True, False]
+    assert answer.choice == "B" and "close_ups" not in answer.settings
+    assert answer.cost.focus.calls == 2 and "among all others small" in AnswerView(answer).reached
+
+
+def test_doubt_is_left_where_one_more_pass_would_be_dearer_than_all_frames() -> None:
+    model = closer({"A": 0.45, "B": 0.3, "C": 0.25})
+    answer = ask(model, context="overview", effort="full", frames=12)
+
+    assert [request.close_ups for request in model.requests] == [False, False, True] and answer.choice == "A"
+    assert answer.cost.total.share_of(answer.cost.baseline) < 1.0
+
+
+def test_other_answers_of_an_overview_that_guessed_are_no_doubt() -> None:
+    model = closer({"A": 0.9, "B": 0.05, "C": 0.05})
+    answer = ask(model, context="overview")
+
+    assert answer.choice == "A" and len(model.requests) == 3
+
+
+def test_a_profile_shows_fewer_frames_and_doubt_as_many_as_its_rule_keeps() -> None:
+    plan = Options(k=4).resolve(model=closer({"A": 0.45, "B": 0.3, "C": 0.25}))
+    profile = Profile(plan.model.identity, probes="attention", context="overview", large=1)
+    with gp.Session(gray_pool(16, width=896, height=448), setup=plan.suiting(profile)) as session:
+        answer = session.ask(QUESTION)
+    model = plan.model
+    assert isinstance(model, MockModel)
+    few, more = (len(request.groups[0].frames) for request in model.requests[2:])
+    assert few == 1 < more == answer.selection.kept

@@ -6,7 +6,8 @@
     early exit     if the overview is sure enough, that is the answer
     select         a map of which frames the question needs, and a budget that says how many of them are kept
     second look    with `refine`: the same question about denser samples of the segments that the map points at
-    focused pass   the kept frames at full size: among all others small, or behind the overview, whose KV cache is kept
+    focused pass   the kept frames at full size: among all others small, or behind the overview, whose KV cache is kept;
+                   where that leaves doubt, more of them among all others
 
 Where that would take more than one pass over all frames at full size, that pass is the answer; see `Plan.never_dearer`.
 The published method is the same function without an overview. Its map comes from probes of rows and columns, and it
@@ -218,6 +219,8 @@ class _Asking:
             if closer is not None and sure(closer.posterior, self.plan.exit):
                 return self._refined(closer, overview)
             posterior = self._focus(overview, kept)
+            if overview is not None and self.plan.close_ups and in_doubt(posterior, overview.posterior):
+                kept, posterior = self._among(overview, kept, posterior)
         except OverLimit as error:
             if overview is None or self.second:
                 raise
@@ -297,13 +300,17 @@ class _Asking:
         pool = video.lazy(self.pool_size) if blind else video.pool(self.pool_size)
         selector = plan.selector.keeping_kv() if self.keep_kv else plan.selector
         selection, probing = timed(lambda: self._choose(selector, pool, overview))
-        frames = video.frames(plan.in_order(selection), plan.size_of(plan.shown, selection.kept))
-        others = plan.others(selection, frames, lambda at, size: video.lazy(size).take(at))
-        kept = Kept(pool, selection, frames, others)
+        kept = self._shown(pool, selection)
         self.cost += AnswerCost(probe=selection.cost)
         self.seconds += Seconds(probe=probing, decode=own_seconds() - start - probing)
         announce("kept", kept)
         return kept
+
+    def _shown(self, pool: FramePool, selection: Selection) -> Kept:
+        """The frames of a selection, decoded at full size, and what is shown with them."""
+        plan, video = self.plan, self.video
+        frames = video.frames(plan.in_order(selection), plan.size_of(plan.shown, selection.kept))
+        return Kept(pool, selection, frames, plan.others(selection, frames, lambda at, size: video.lazy(size).take(at)))
 
     def _choose(self, selector: Selector, pool: FramePool, overview: Overview | None) -> Selection:
         """The selection, if it and the focused pass from it fit the limits."""
@@ -394,6 +401,24 @@ class _Asking:
         self.cost += AnswerCost(focus=posterior.cost)
         self.seconds += Seconds(focus=seconds)
         return posterior
+
+    def _among(self, overview: Overview, kept: Kept, posterior: Posterior) -> tuple[Kept, Posterior]:
+        """The answer from more of the frames, among all others in order of time; the first one if that is too dear."""
+        plan, usage = replace(self.plan, behind=False), self.usage
+        selection = plan.selector.widened(kept.selection, kept.pool).best(self._most_frames or kept.selection.pool)
+        again = plan.answerer.cost(plan.focus_on(selection, self.question, self._unread))
+        if (self.cost.total + again).share_of(self._baseline()) > 1:
+            return kept, posterior
+        close_ups, self.plan = self.plan, plan
+        try:
+            if usage.limits.priced:
+                usage.require(self._focus_price(selection, overview))
+            wider = self._shown(kept.pool, selection)
+            return wider, self._focus(overview, wider)
+        except OverLimit as error:
+            self.plan = close_ups
+            usage.degraded.append(f"close-ups left doubt, but showing more frames would take {error.more}")
+            return kept, posterior
 
     def _answer(self, overview: Overview | None, kept: Kept, focused: Posterior | None = None) -> Answer:
         """The answer with its bill; without `focused` it is the overview's."""
@@ -507,6 +532,11 @@ def _everything(overview: Overview) -> Kept:
 def sure(posterior: Posterior, exit: EarlyExit | None) -> bool:
     """Whether an answer needs no closer look; one from several windows always does, because no pass saw them all."""
     return exit is not None and posterior.windows == 1 and posterior.confidence >= exit.threshold
+
+
+def in_doubt(close: Posterior, overview: Posterior) -> bool:
+    """Whether close-ups left the question open: no answer is likelier than not, or the overview's was another one."""
+    return close.confidence <= 0.5 or (close.choice != overview.choice and overview.confidence > 0.5)
 
 
 def warnings_of(kept: Kept, question: Question, trace: Trace, trouble: tuple[str, ...]) -> tuple[str, ...]:

@@ -135,6 +135,10 @@ class Selector(Protocol):
         """Choose at least one frame of the pool."""
         ...
 
+    def widened(self, selection: Selection, pool: FramePool) -> Selection:
+        """A selection with the frames to show where these leave doubt."""
+        return selection
+
     def bounds(self, pool: int) -> tuple[int, int]:
         """The fewest and the most frames it may keep of a pool."""
         return 1, pool

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.errors import UsageError
-from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, ShapeRule, Ties, top
+from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, NoiseAware, ShapeRule, Ties, top
 from gridprobe.models.base import (
     LOW_MASS,
     Choose,
@@ -290,6 +290,13 @@ class GridProbe(ByModel):
         scores = tuple(score * likely.get(frame, 0.0) for frame, score in enumerate(attention.scores.tolist()))
         evidence = ImportanceMap(attention.grid, by_frame=scores, kind="evidence")
         return Selection.of(self.name, pool, showing, evidence=evidence, cost=cost)
+
+    def widened(self, selection: Selection, pool: FramePool) -> Selection:
+        """As many frames as its rule keeps, whatever a profile says is enough."""
+        if not isinstance(self.budget, NoiseAware) or selection.evidence is None:
+            return selection
+        indices = NoiseAware().choose(selection.evidence, ties=self.ties)
+        return replace(selection, indices=indices, timestamps=tuple(pool.times[place] for place in indices))
 
     def with_overview(self, overview: Posterior) -> "GridProbe":
         """The same, and it need not ask for the overview."""
