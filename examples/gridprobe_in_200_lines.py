@@ -2,7 +2,8 @@
 
     python examples/gridprobe_in_200_lines.py CHECKPOINT VIDEO QUESTION OPTION OPTION [OPTION ...]
 
-CHECKPOINT is a Qwen3-VL folder or Hugging Face id. gridprobe gives the same answer (tests/test_examples.py) faster.
+CHECKPOINT is a Qwen3-VL folder or Hugging Face id. gridprobe gives the same answer (tests/test_examples.py) faster,
+with --profile off: a profile chooses among attention heads and shows the large frames behind the small ones.
 """
 
 import math
