@@ -426,7 +426,7 @@ def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
 
 def test_an_object_that_lacks_one_member_of_a_selector_is_refused() -> None:
     members = [name for name in vars(gp.Selector) if not name.startswith("_") and name != "view"]
-    assert len(members) == 12
+    assert len(members) == 13
 
     with pytest.raises(UsageError, match="the selector SimpleNamespace has no 'view'"):
         ask(gray_pool(9), QUESTION, model=eyes(0, 0), selector=SimpleNamespace(**dict.fromkeys(members)))

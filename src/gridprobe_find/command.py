@@ -85,12 +85,14 @@ def index(paths: tuple[Path, ...], folder: Path | None, **arguments: Any) -> Non
     if paths:
         with progress("load", "hash", "videos", "frames indexed"):
             encoder, library = _open(folder, arguments["encoder"] or "", arguments, rebuild=arguments["rebuild"])
-            _index(library, encoder, paths, arguments["every"])
+            problems = _index(library, encoder, paths, arguments["every"]).problems
             while arguments["watch"]:
                 sleep(max(0.1, arguments["watch"]))
                 _index(library, encoder, paths, arguments["every"], again=True)
     if arguments["stats"]:
         _print_stats(open_index(folder))
+    if paths and problems:
+        click.get_current_context().exit(1)
 
 
 @click.command(
