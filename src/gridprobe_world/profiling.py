@@ -49,6 +49,8 @@ RIGHT = 0.6
 CHANCE_AUC = 1.5
 """A head counts if the log-odds of its AUC are above this: 0.82."""
 MOST_HEADS = 64
+BIASED = 0.25
+"""A liking for one letter that is worth several orders of the options."""
 EPSILON, DELTA = 0.05, 0.1
 """Exits are mistaken in at most this share of questions, with this risk."""
 Way = Literal["small", "overview"]
@@ -108,12 +110,14 @@ class Profiler:
         shown = self._needles("reads", frames=FEW)
         posteriors = self._choose([_request(needle, needle.evidence[:1], None) for needle in shown])
         right = sum(_is_right(each, needle) for each, needle in zip(posteriors, shown, strict=True))
-        often = max(sum(each.choice == letter for each in posteriors) for letter in posteriors[0].labels)
-        fair = len(shown) / len(posteriors[0].labels)
+        without = [next(place for place in range(FEW) if place not in needle.evidence) for needle in shown]
+        blind = self._choose([_request(needle, [place], None) for needle, place in zip(shown, without, strict=True)])
+        liked = float(np.exp([each.logprobs for each in blind]).mean(0).max())
+        fair = 1 / len(posteriors[0].labels)
         self._note(
             reads=right / len(shown),
             mass=round(float(np.mean([each.mass for each in posteriors])), 3),
-            order_bias=round(max(0.0, (often - fair) / (len(shown) - fair)), 3),
+            order_bias=round(max(0.0, (liked - fair) / (1 - fair)), 3),
         )
         if right < RIGHT * len(shown):
             self._note(probes="none")
@@ -313,7 +317,8 @@ def steps_of(profile: Profile) -> Iterator[tuple[str, str]]:
     if profile.mass is not None:
         yield "letters", f"{profile.mass:.0%} of its probability is on the option letters"
     if profile.order_bias is not None:
-        yield "order bias", f"{profile.order_bias:.0%}: how often one letter is chosen too often"
+        advice = "; use --set rotations=4" if profile.order_bias > BIASED else ""
+        yield "order bias", f"{profile.order_bias:.0%}: how much it likes one letter where it sees no answer{advice}"
     if profile.small is not None:
         yield "small frames", f"{profile.small} px: it reads there what it reads at full size"
     if profile.k is not None:

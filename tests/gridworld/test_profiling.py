@@ -145,6 +145,17 @@ def test_confident_mistakes_switch_the_exit_off(shown: dict[str, Needle]) -> Non
     assert measured(Guesser(shown)).exit == 1.0
 
 
+def test_a_liking_for_a_letter_is_measured_where_frames_show_no_answer(shown: dict[str, Needle]) -> None:
+    class Liking(Oracle):
+        def __call__(self, request: Request) -> Mapping[str, float]:
+            answer = super().__call__(request)
+            return answer if max(answer.values()) > 0.9 else {each: 7.0 if each == "A" else 1.0 for each in answer}
+
+    profile = measured(Liking(shown))
+    assert profile.reads == 1.0 and profile.order_bias == 0.6
+    assert "rotations=4" in dict(steps_of(profile))["order bias"]
+
+
 def test_the_short_profile_measures_the_map_alone(shown: dict[str, Needle]) -> None:
     profile = Profiler(Finder(Oracle(shown)), "plain").measure(short=True)
     assert profile.small is None and profile.context is None and profile.heads and profile.found == NEEDLES

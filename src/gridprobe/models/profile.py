@@ -33,7 +33,7 @@ class Profile:
     mass: float | None = None
     """The share of its probability that is on the option letters."""
     order_bias: float | None = None
-    """By how much the letter that it likes best is chosen too often: 0 is never, 1 always."""
+    """How much it likes one letter where the frames show no answer: from 0 to 1."""
     small: int | None = None
     """The longer side of small frames, in pixels."""
     k: int | None = None
