@@ -19,7 +19,7 @@ from gridprobe.models import Model, load_model
 from gridprobe.models.profile import Profile
 from gridprobe.options import Options
 from gridprobe.plan import Plan
-from gridprobe_eval.benchmarks import Item, load_benchmark
+from gridprobe_eval.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe_world.profiling import Profiler
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--first", type=int, default=81000)
     options = parser.parse_args()
-    items = [item for part in options.parts for item in _items(part, options.first, options.count)]
+    items = [each for part in options.parts for each in _items(part, options.first, options.count)]
     model = load_model(options.model)
     print(f"{len(items)} questions, {', '.join(options.parts)}; right in % (compute)")
     print("| fault | profile | with profile | without | all frames |")
@@ -59,9 +59,10 @@ def main() -> None:
         print(f"| {name} | {profile} | {' | '.join(cells)} |", flush=True)
 
 
-def _items(part: str, first: int, count: int) -> Sequence[Item]:
+def _items(part: str, first: int, count: int) -> Sequence[tuple[Benchmark, Item]]:
+    """The questions of a part that have an answer, each with the benchmark that opens its video."""
     made = load_benchmark("gridworld", Path("gridworld-videos"), count=count, first=first, part=part, source="rendered")
-    return [item for item in made.items if item.question.answer is not None]
+    return [(made, item) for item in made.items if item.question.answer is not None]
 
 
 def _plans(model: Model, profile: Profile) -> list[Plan]:
@@ -73,11 +74,10 @@ def _plans(model: Model, profile: Profile) -> list[Plan]:
     return [profiled.loaded(), plan.loaded(), every.loaded()]
 
 
-def _asked(plan: Plan, items: Sequence[Item]) -> str:
+def _asked(plan: Plan, items: Sequence[tuple[Benchmark, Item]]) -> str:
     right, share = 0, 0.0
     assert plan.sampling is not None
-    bench = load_benchmark("gridworld", Path("gridworld-videos"), count=1, source="rendered")
-    for item in items:
+    for bench, item in items:
         with Session(bench.open(item, plan.sampling), setup=plan) as session:
             answer = session.ask(item.question)
         right += answer.right is True
