@@ -105,7 +105,7 @@ def test_the_bill_of_the_embedded_models_is_no_higher(size: str, side: int) -> N
     for preset in ("default", "gridworld"):
         answer = gp.ask(pool, question, model=model, k=4, preset=preset, exit_confidence=1.0)
         assert answer.cost.total.share_of(answer.cost.baseline) <= 1.0
-        assert answer.reached.by == ("focus" if side > {"default": 300, "gridworld": 100}[preset] else "all")
+        assert answer.reached.by == ("focus" if side > 100 else "all")  # their small frames have 64 pixels
 
 
 def test_small_frames_are_shown_once_at_full_size() -> None:

@@ -26,6 +26,7 @@ from gridprobe.cli.console import (
 )
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import models_of
+from gridprobe.early_exit import calibration_folder
 from gridprobe.errors import UsageError
 from gridprobe.models import load_model
 from gridprobe.models.profile import write_profile
@@ -144,6 +145,8 @@ def _command(video: Path, row: DemoRow) -> str:
 @debug_option
 def profile(name: str, out: Path | None, as_json: bool, device: str, load: tuple[str, ...]) -> None:
     """Measure what MODEL can do: questions about drawn frames whose answers, places and times are known."""
+    if out is None and calibration_folder() is None:
+        raise UsageError("there is no folder for profiles, as GRIDPROBE_CALIBRATION is off; name a file with --out")
     model = models_of({"load": load, "device": device, "answer_model": None}, model=name)[0].load()
     profiler = Profiler(chunked(model), wording_for(model))
     with progress():
