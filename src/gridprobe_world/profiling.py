@@ -46,8 +46,8 @@ SLACK = 1
 """How many needles fewer may be right than at full size."""
 RIGHT = 0.6
 """The least share of needles that a map has to find, or a model to read."""
-CHANCE_AUC = 1.5
-"""A head counts if the log-odds of its AUC are above this: 0.82."""
+LEAST_LOG_ODDS = 1.5
+"""A head counts if the log-odds of its AUC are above this, so from an AUC of 0.82 on."""
 MOST_HEADS = 64
 BIASED = 0.25
 """A liking for one letter that is worth several orders of the options."""
@@ -278,7 +278,7 @@ def recall(scores: npt.NDArray[np.floating[Any]], evidence: Sequence[int]) -> fl
 def head_weights(heads: Sequence[Heads], evidence: Sequence[Sequence[int]]) -> HeadWeights:
     """The heads that find the evidence of needles, by the log-odds of their mean AUC; none if no head does."""
     mean = np.mean([aucs(each, shown) for each, shown in zip(heads, evidence, strict=True)], axis=0)
-    weights = np.clip(np.log((mean + 1e-3) / (1 - mean + 1e-3)) - CHANCE_AUC, 0.0, None)
+    weights = np.clip(np.log((mean + 1e-3) / (1 - mean + 1e-3)) - LEAST_LOG_ODDS, 0.0, None)
     best = [int(number) for number in np.argsort(-weights, kind="stable")[:MOST_HEADS] if weights[number] > 0]
     whole = float(sum(weights[number] for number in best))
     return tuple((number, round(float(weights[number]) / whole, 4)) for number in sorted(best))
